@@ -1,0 +1,121 @@
+"""The header of a record batch (magic 2): reading it, and stamping ours over it in place.
+
+Layout, from broker-rules.md: base offset 0, length 8, leader epoch 12, magic 16, crc 17,
+attributes 21, last offset delta 23, base timestamp 27, max timestamp 35, producer id 43,
+producer epoch 51, base sequence 53, count 57, records 61. CRC-32C covers 21 to the end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+HEADER_BYTES = 61
+_LENGTH_END = 12
+_FIELDS = struct.Struct(">qiibIhiqqqhii")
+_LENGTH = struct.Struct(">i")
+_OUTSIDE_CRC = struct.Struct(">qiibI")
+_IDENTITY = struct.Struct(">qhi")
+_ATTRIBUTES = struct.Struct(">h")
+
+_CODEC_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+#: One signature never has more than one generation: sequences only ever grow (mod 2^31).
+PRODUCER_EPOCH = 0
+SEQUENCE_MODULUS = 1 << 31
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header, as on the wire. A tuple, because one is made for every batch copied."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record that was in the batch when it was written."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def dense(self) -> bool:
+        """Whether every offset of the batch has a record (compaction removes some)."""
+        return self.count == self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether all records have the broker's append time, which is ``max_timestamp``."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether the batch is a transaction marker, not data."""
+        return bool(self.attributes & _CONTROL)
+
+
+def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches in a fetch answer; a partial one at its end is left out.
+
+    Message sets older than magic 2 come out with a header whose fields after ``magic`` mean
+    nothing: look at ``magic`` first.
+    """
+    position, end = 0, len(records)
+    while position + HEADER_BYTES <= end:
+        header = BatchHeader._make(_FIELDS.unpack_from(records, position))
+        following = position + _LENGTH_END + header.length
+        if following > end:
+            return
+        yield header, records[position:following]
+        position = following
+    # A magic 0/1 message can be shorter than a magic 2 header.
+    if position + 17 <= end and records[position + 16] < 2:
+        (length,) = _LENGTH.unpack_from(records, position + 8)
+        if position + _LENGTH_END + length <= end:
+            (base,) = struct.unpack_from(">q", records, position)
+            legacy = BatchHeader(base, length, -1, records[position + 16], 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            yield legacy, records[position : position + _LENGTH_END + length]
+
+
+def crc_matches(header: BatchHeader, batch: memoryview) -> bool:
+    """Whether the batch is what its producer wrote."""
+    return bool(crc32c(batch[21:]) == header.crc)
+
+
+def stamp(header: BatchHeader, batch: memoryview, producer_id: int, sequence: int) -> None:
+    """Make the batch ours, in place: signature, base sequence, base offset 0, fresh CRC.
+
+    Attributes keep only the codec: the timestamp type is CreateTime by the caller's choice of lane,
+    the transaction is over, and a delete horizon of the source's cleaner must not reach the target.
+    The caller has checked the CRC of what came in.
+    """
+    _ATTRIBUTES.pack_into(batch, 21, header.attributes & _CODEC_MASK)
+    _IDENTITY.pack_into(
+        batch, 43, producer_id, PRODUCER_EPOCH, sequence % SEQUENCE_MODULUS
+    )
+    _OUTSIDE_CRC.pack_into(batch, 0, 0, header.length, -1, 2, crc32c(batch[21:]))

@@ -1,0 +1,126 @@
+"""The key table, part two: keys of Kafka's clients, and keys of a Connect worker."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from heliograph.config.key import Key, Scope, Status, Type
+
+__all__ = ["CLIENT_KEYS", "WORKER_KEYS"]
+
+ROLES = ("consumer", "producer", "admin")
+_OWN_CLIENT = "A setting of the Java client; Heliograph has its own."
+
+# MM2's CLIENT_CONFIG_DEF: may be written x, A.x, A.consumer.x ...
+_common = partial(Key, scope=Scope.CLIENT, roles=ROLES, common=True)
+_quiet = partial(_common, status=Status.ACCEPTED, importance="low")
+
+
+def _java(role: tuple[str, ...], names: str, *, common: bool = False) -> tuple[Key, ...]:
+    return tuple(
+        Key(name, Type.STRING, _OWN_CLIENT, Scope.CLIENT, status=Status.ACCEPTED, roles=role,
+            common=common, importance="low")
+        for name in names.split()
+    )  # fmt: skip
+
+
+def _worker(names: str, doc: str, *, top_level: bool) -> tuple[Key, ...]:
+    return tuple(
+        Key(name, Type.STRING, doc, Scope.WORKER, status=Status.ACCEPTED, importance="low",
+            top_level=top_level)
+        for name in names.split()
+    )  # fmt: skip
+
+
+_TLS_AND_LOGIN = (
+    "ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols ssl.keymanager.algorithm "
+    "ssl.trustmanager.algorithm ssl.secure.random.implementation ssl.engine.factory.class "
+    "sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class"
+)
+
+CLIENT_KEYS: tuple[Key, ...] = (
+    _common("bootstrap.servers", Type.LIST, "host:port list to find the cluster by.",
+            importance="high"),
+    _common("security.protocol", Type.STRING, "How to talk to brokers.", default="PLAINTEXT",
+            allowed=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignore_case=True),
+    _common("ssl.truststore.location", Type.STRING, "File of the certificates to trust."),
+    _common("ssl.truststore.password", Type.PASSWORD, "Its password."),
+    _common("ssl.truststore.type", Type.STRING, "Its format.", allowed=("JKS", "PKCS12", "PEM"),
+            ignore_case=True),
+    _common("ssl.truststore.certificates", Type.STRING, "Certificates to trust, as PEM text."),
+    _common("ssl.keystore.location", Type.STRING, "File of the client's certificate and key."),
+    _common("ssl.keystore.password", Type.PASSWORD, "Its password."),
+    _common("ssl.keystore.type", Type.STRING, "Its format.", allowed=("JKS", "PKCS12", "PEM"),
+            ignore_case=True),
+    _common("ssl.keystore.key", Type.PASSWORD, "The client's private key, as PEM text."),
+    _common("ssl.keystore.certificate.chain", Type.STRING, "Its certificates, as PEM text."),
+    _common("ssl.key.password", Type.PASSWORD, "Password of the private key."),
+    _common("ssl.endpoint.identification.algorithm", Type.STRING,
+            "https checks the broker's host name; empty does not.", default="https",
+            allowed=("https", ""), ignore_case=True),
+    _common("sasl.mechanism", Type.STRING, "How to log in; needed with SASL_*.",
+            mm2_default="GSSAPI",
+            allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")),
+    _common("sasl.jaas.config", Type.PASSWORD,
+            "Login module and its options; read as data, three modules are known."),
+    _common("sasl.oauthbearer.token.endpoint.url", Type.STRING, "Where OAUTHBEARER gets tokens."),
+    *_java(ROLES, _TLS_AND_LOGIN, common=True),
+    _quiet("sasl.kerberos.*", Type.STRING, "Kerberos is not offered by sasl.mechanism here."),
+    _quiet("sasl.login.*", Type.STRING, _OWN_CLIENT),
+    _quiet("sasl.oauthbearer.*", Type.STRING, _OWN_CLIENT),
+    Key("auto.offset.reset", Type.STRING,
+        "Where a partition starts that was never mirrored.", Scope.CLIENT, default="earliest",
+        allowed=("earliest", "latest"), ignore_case=True, roles=("consumer",)),
+    Key("isolation.level", Type.STRING,
+        "read_committed leaves aborted transactions out; read_uncommitted mirrors them.",
+        Scope.CLIENT, default="read_committed", mm2_default="read_uncommitted",
+        allowed=("read_committed", "read_uncommitted"), ignore_case=True, roles=("consumer",)),
+    *_java(ROLES,
+        "client.id client.dns.lookup client.rack request.timeout.ms retries retry.backoff.ms "
+        "retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms metadata.max.age.ms "
+        "connections.max.idle.ms send.buffer.bytes receive.buffer.bytes "
+        "socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms "
+        "default.api.timeout.ms metric.reporters metrics.num.samples metrics.recording.level "
+        "metrics.sample.window.ms security.providers enable.metrics.push "
+        "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms "
+        "bootstrap.controllers config.providers"),
+    *_java(("consumer",),
+        "fetch.min.bytes fetch.max.bytes fetch.max.wait.ms max.partition.fetch.bytes "
+        "max.poll.records max.poll.interval.ms check.crcs group.id group.instance.id "
+        "group.protocol group.remote.assignor enable.auto.commit auto.commit.interval.ms "
+        "session.timeout.ms heartbeat.interval.ms partition.assignment.strategy "
+        "exclude.internal.topics allow.auto.create.topics key.deserializer value.deserializer "
+        "interceptor.classes"),
+    *_java(("producer",),
+        "acks linger.ms batch.size buffer.memory compression.type compression.gzip.level "
+        "compression.lz4.level compression.zstd.level max.request.size max.block.ms "
+        "max.in.flight.requests.per.connection delivery.timeout.ms enable.idempotence "
+        "transactional.id transaction.timeout.ms transaction.two.phase.commit.enable "
+        "partitioner.class partitioner.ignore.keys partitioner.adaptive.partitioning.enable "
+        "partitioner.availability.timeout.ms metadata.max.idle.ms key.serializer "
+        "value.serializer interceptor.classes"),
+)  # fmt: skip
+
+_CONNECT = "Connect's worker; Heliograph has none."
+
+WORKER_KEYS: tuple[Key, ...] = (
+    # The prefixes that MM2 hands to the worker from the top level.
+    *_worker("offset.storage* config.storage* status.storage* key.converter* value.converter* "
+             "header.converter* task* worker*", _CONNECT, top_level=True),
+    # MM2's REST server, configured at the top level.
+    *_worker("listeners listeners.* rest.* admin.listeners admin.listeners.* "
+             "access.control.allow.origin access.control.allow.methods "
+             "response.http.headers.config",
+             "Connect's REST server; Heliograph's comes in a later release.", top_level=True),
+    # Reached only as B.x.
+    *_worker("exactly.once.source.support", "Exactly once is always on.", top_level=False),
+    *_worker("offset.flush.interval.ms offset.flush.timeout.ms group.id client.id plugin.path "
+             "plugin.discovery scheduled.rebalance.max.delay.ms rebalance.timeout.ms "
+             "session.timeout.ms heartbeat.interval.ms connect.protocol inter.worker.* "
+             "topic.creation.enable topic.tracking.enable topic.tracking.allow.reset "
+             "connector.client.config.override.policy config.providers config.providers.* "
+             "replication.policy.* metric.reporters metrics.* request.timeout.ms "
+             "retry.backoff.ms retry.backoff.max.ms metadata.max.age.ms connections.max.idle.ms "
+             "reconnect.backoff.ms reconnect.backoff.max.ms send.buffer.bytes "
+             "receive.buffer.bytes client.dns.lookup", _CONNECT, top_level=False),
+)  # fmt: skip

@@ -1,0 +1,175 @@
+"""The key table, part one: top-level keys and the keys of a flow (``A->B.x`` or ``x``)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from heliograph.config.key import Key, Scope, Status, Type
+
+__all__ = ["FLOW_KEYS", "TOP_KEYS"]
+
+_MIRROR = "org.apache.kafka.connect.mirror"
+_LATER = "Comes in a later release."
+
+_top = partial(Key, scope=Scope.TOP)
+_flow = partial(Key, scope=Scope.FLOW)
+_accepted = partial(Key, scope=Scope.FLOW, status=Status.ACCEPTED, importance="low")
+_later = partial(_accepted, later=True)
+
+
+def _removed(name: str, replacement: str, doc: str) -> Key:
+    return Key(name, Type.STRING, doc, Scope.FLOW, status=Status.REMOVED, replacement=replacement)
+
+
+def _class_names(simple: str) -> tuple[str, str]:
+    return f"{_MIRROR}.{simple}", simple
+
+
+TOP_KEYS: tuple[Key, ...] = (
+    _top("clusters", Type.LIST, "Aliases of the clusters, comma separated.", importance="high"),
+    _top("config.providers", Type.LIST,
+         "Names of the providers that templates ${name:...} may use."),
+    _top("config.providers.*", Type.STRING,
+         "config.providers.<name>.class is Kafka's File-, Directory- or EnvVarConfigProvider;"
+         " .param.allowed.paths (file, directory) or .param.allowlist.pattern (env) is mandatory."),
+    _top("dedicated.mode.enable.internal.rest", Type.BOOLEAN,
+         "Not needed: Heliograph's processes coordinate through Kafka.", default="false",
+         status=Status.ACCEPTED, importance="low"),
+)  # fmt: skip
+
+FLOW_KEYS: tuple[Key, ...] = (
+    # Common
+    _flow("enabled", Type.BOOLEAN, "Whether the flow mirrors topics.", default="false",
+          importance="high"),
+    _flow("replication.policy.class", Type.CLASS, "How remote topics are named.",
+          default=f"{_MIRROR}.DefaultReplicationPolicy",
+          allowed=(*_class_names("DefaultReplicationPolicy"),
+                   *_class_names("IdentityReplicationPolicy")),
+          importance="high"),
+    _flow("replication.policy.separator", Type.STRING,
+          "Between the alias and the topic in the name of a remote topic.", default="."),
+    _flow("replication.policy.internal.topic.separator.enabled", Type.BOOLEAN,
+          "Whether internal topics use the separator too; read only when a separator is set.",
+          default="true", importance="low"),
+    _flow("admin.timeout.ms", Type.LONG, "Longest wait for an administrative request.",
+          default="60000", minimum=1, importance="low"),
+    _flow("tasks.max", Type.INT,
+          "Most Spark tasks that copy at once; 0 means Spark's default parallelism.",
+          default="0", mm2_default="1", minimum=0, importance="high"),
+    _accepted("tasks.max.enforce", Type.BOOLEAN, "Heliograph never exceeds tasks.max.",
+              default="true"),
+    _accepted("source.cluster.alias", Type.STRING, "The flow names it; must agree if written."),
+    _accepted("target.cluster.alias", Type.STRING, "The flow names it; must agree if written."),
+    _accepted("name", Type.STRING, "Name of a connector; Heliograph has no connectors."),
+    _accepted("connector.class", Type.CLASS, "Heliograph has no connectors."),
+    _accepted("forwarding.admin.class", Type.CLASS,
+              "Classes named in a file are never loaded; only the default is accepted.",
+              default="org.apache.kafka.clients.admin.ForwardingAdmin",
+              allowed=("org.apache.kafka.clients.admin.ForwardingAdmin",)),
+    _accepted("metric.reporters", Type.LIST, "JMX is Java's; metrics have their own endpoint."),
+    _accepted("metric.names.formats", Type.LIST, _LATER, default="legacy", later=True),
+    # Source connector
+    _flow("topics", Type.REGEX_LIST, "Topics to mirror; each expression matches the whole name.",
+          default=".*", importance="high"),
+    _flow("topics.exclude", Type.REGEX_LIST, "Topics not to mirror; wins over topics.",
+          default=r"mm2.*\.internal, .*\.replica, __.*", importance="high"),
+    _flow("config.properties.exclude", Type.REGEX_LIST,
+          "Topic properties that are not copied to the remote topic when it is created.",
+          default="follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
+          "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
+          "log.message.timestamp.after.max.ms, message.timestamp.type, "
+          "unclean.leader.election.enable, min.insync.replicas"),
+    _flow("replication.factor", Type.INT, "Of remote topics; -1 means the target's default.",
+          default="2", minimum=-1, nonzero=True),
+    _flow("refresh.topics.enabled", Type.BOOLEAN,
+          "Whether new topics and partitions are looked for while running.", default="true"),
+    _flow("refresh.topics.interval.seconds", Type.INT, "How often they are looked for.",
+          default="5", mm2_default="600", minimum=1),
+    _flow("emit.offset-syncs.enabled", Type.BOOLEAN,
+          "Whether MM2's offset-syncs topic is written, for tools that read it.", default="true"),
+    _flow("offset-syncs.topic.location", Type.STRING, "The cluster that has that topic.",
+          default="source", allowed=("source", "target")),
+    _flow("offset-syncs.topic.replication.factor", Type.INT, "Of that topic.",
+          default="3", minimum=-1, nonzero=True, importance="low"),
+    _flow("offset.lag.max", Type.LONG,
+          "Most records between two offset syncs of a partition; 0 syncs every record.",
+          default="100", minimum=0, importance="low"),
+    _flow("heartbeats.replication.enabled", Type.BOOLEAN,
+          "Whether heartbeats topics are mirrored whatever topics says.", default="true"),
+    _accepted("topic.filter.class", Type.CLASS,
+              "Classes named in a file are never loaded; only the default is accepted.",
+              default=f"{_MIRROR}.DefaultTopicFilter", allowed=_class_names("DefaultTopicFilter")),
+    _accepted("config.property.filter.class", Type.CLASS,
+              "Classes named in a file are never loaded; only the default is accepted.",
+              default=f"{_MIRROR}.DefaultConfigPropertyFilter",
+              allowed=_class_names("DefaultConfigPropertyFilter")),
+    _later("use.defaults.from", Type.STRING, f"Part of config sync. {_LATER}", default="target",
+           allowed=("source", "target"), top_level=False),
+    _later("sync.topic.configs.enabled", Type.BOOLEAN, _LATER, default="true"),
+    _later("sync.topic.configs.interval.seconds", Type.INT, _LATER, default="600", minimum=1),
+    _later("sync.topic.acls.enabled", Type.BOOLEAN, _LATER, default="true"),
+    _later("sync.topic.acls.interval.seconds", Type.INT, _LATER, default="600", minimum=1),
+    _accepted("consumer.poll.timeout.ms", Type.LONG, "Fetches wait at the broker instead.",
+              default="1000", minimum=0),
+    _accepted("exactly.once.support", Type.STRING, "Exactly once is always on.",
+              default="requested", allowed=("requested", "required"), ignore_case=True,
+              top_level=False),
+    _accepted("transaction.boundary", Type.STRING, "Heliograph writes without transactions."),
+    _accepted("transaction.boundary.interval.ms", Type.LONG,
+              "Heliograph writes without transactions."),
+    _accepted("offsets.storage.topic", Type.STRING, "Positions live with the data.",
+              top_level=False),
+    _accepted("topic.creation.*", Type.STRING,
+              "Not used: remote topics are created with the source's partition count.",
+              top_level=False),
+    # Checkpoint connector
+    _later("groups", Type.REGEX_LIST, _LATER, default=".*"),
+    _later("groups.exclude", Type.REGEX_LIST, _LATER,
+           default="console-consumer-.*, connect-.*, __.*"),
+    _accepted("group.filter.class", Type.CLASS,
+              "Classes named in a file are never loaded; only the default is accepted.",
+              default=f"{_MIRROR}.DefaultGroupFilter", allowed=_class_names("DefaultGroupFilter")),
+    _later("refresh.groups.enabled", Type.BOOLEAN, _LATER, default="true"),
+    _later("refresh.groups.interval.seconds", Type.INT, _LATER, default="600", minimum=1),
+    _later("emit.checkpoints.enabled", Type.BOOLEAN, _LATER, default="true"),
+    _later("emit.checkpoints.interval.seconds", Type.INT, _LATER, default="60", minimum=1),
+    _later("sync.group.offsets.enabled", Type.BOOLEAN, _LATER, default="false"),
+    _later("sync.group.offsets.interval.seconds", Type.INT, _LATER, default="60", minimum=1),
+    _later("checkpoints.topic.replication.factor", Type.INT, _LATER, default="3", minimum=-1,
+           nonzero=True),
+    # Heartbeat connector
+    _flow("emit.heartbeats.enabled", Type.BOOLEAN,
+          "Whether the flow writes heartbeats into its target, even when it is not enabled.",
+          default="true"),
+    _flow("emit.heartbeats.interval.seconds", Type.INT, "How often.", default="1", minimum=1),
+    _flow("heartbeats.topic.replication.factor", Type.INT, "Of the heartbeats topic.",
+          default="3", minimum=-1, nonzero=True, importance="low"),
+    # Connect's connector keys
+    _accepted("key.converter*", Type.CLASS, "Records are copied as bytes.", top_level=False),
+    _accepted("value.converter*", Type.CLASS, "Records are copied as bytes.", top_level=False),
+    _accepted("header.converter*", Type.CLASS, "Records are copied as bytes.", top_level=False),
+    # Ignoring a transform could publish what it was meant to mask: refused until it is honoured.
+    _accepted("transforms", Type.LIST, f"{_LATER} Until then it must be empty.", allowed=("",)),
+    _accepted("predicates", Type.LIST, f"{_LATER} Until then it must be empty.", allowed=("",)),
+    _accepted("transforms.*", Type.STRING, "Settings of transforms.", top_level=False),
+    _accepted("predicates.*", Type.STRING, "Settings of predicates.", top_level=False),
+    _accepted("config.action.reload", Type.STRING, "Secrets are read at each connection.",
+              default="restart", allowed=("none", "restart"), ignore_case=True),
+    _accepted("errors.*", Type.STRING, "Connect's error handling; a partition retries by itself."),
+    # Heliograph's own
+    _flow("heliograph.lease.seconds", Type.INT, "Length of a round: how long a task copies.",
+          default="10", minimum=1),
+    _flow("heliograph.ledger.topic.replication.factor", Type.INT, "Of the flow's ledger topic.",
+          default="3", minimum=-1, nonzero=True, importance="low"),
+    _flow("heliograph.fetch.max.bytes", Type.INT, "Most bytes per fetch, per lease and broker.",
+          default="16777216", minimum=1024),
+    _flow("heliograph.on.data.loss", Type.STRING,
+          "What to do when retention removed records that were not yet mirrored.",
+          default="fail", allowed=("fail", "continue"), importance="high"),
+    # Removed from MM2 in 4.0
+    _removed("topics.blacklist", "topics.exclude", "Renamed."),
+    _removed("groups.blacklist", "groups.exclude", "Renamed."),
+    _removed("config.properties.blacklist", "config.properties.exclude", "Renamed."),
+    _removed("use.incremental.alter.configs", "", "Configs are always altered incrementally."),
+    _removed("add.source.alias.to.metrics", "", "Metrics always carry the source alias."),
+)  # fmt: skip

@@ -1,0 +1,180 @@
+"""What the key table says about one configuration key, and how a value is read by its type."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+from re import Pattern
+from re import compile as re_compile
+from re import error as RegexError
+
+__all__ = ["Key", "Scope", "Status", "Type", "compile_pattern", "split_list"]
+
+PATTERN_LIMIT = 10_000
+"""Longest regular expression accepted; nobody writes a longer one by hand."""
+
+_INT_MAX = 2**31 - 1
+
+
+class Type(StrEnum):
+    """Kafka's ConfigDef types, plus the two kinds of list that need their own check."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    LIST = "list"
+    REGEX_LIST = "list of regex"
+    PASSWORD = "password"  # noqa: S105 - the name of a type
+    CLASS = "class"
+
+
+class Scope(StrEnum):
+    """Where a key is written: ``x``, ``A->B.x``, ``A.x`` / ``A.consumer.x``, or ``B.x``."""
+
+    TOP = "top-level"
+    FLOW = "flow"
+    CLIENT = "client"
+    WORKER = "worker"
+
+
+class Status(StrEnum):
+    """What Heliograph does with a key that MM2 knows."""
+
+    HONOURED = "honoured"
+    ACCEPTED = "accepted"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One row of the key table. Parsing, validation and the documentation all come from it.
+
+    Attributes:
+        name: dotted name without prefix; one that ends in ``*`` stands for every such name.
+        default: as written in a file; None when there is none.
+        mm2_default: MM2's default where ours differs, else None.
+        allowed: accepted values; empty means any. Compared without case if ``ignore_case``.
+        minimum: smallest accepted number; ``nonzero`` refuses 0 (a replication factor).
+        roles: for client keys, the clients that have it: consumer, producer, admin.
+        common: client key that may also be written ``A.x`` or ``x`` (MM2's CLIENT_CONFIG_DEF).
+        top_level: for flow keys, whether ``x`` alone is read (MM2 drops some of them there).
+        later: accepted, but does nothing before a later release: setting it gives a warning.
+        replacement: for removed keys, what to write instead.
+    """
+
+    name: str
+    type: Type
+    doc: str
+    scope: Scope
+    default: str | None = None
+    mm2_default: str | None = None
+    allowed: tuple[str, ...] = ()
+    ignore_case: bool = False
+    minimum: int | None = None
+    nonzero: bool = False
+    importance: str = "medium"
+    status: Status = Status.HONOURED
+    roles: tuple[str, ...] = ()
+    common: bool = False
+    top_level: bool = True
+    later: bool = False
+    replacement: str = ""
+
+    def matches(self, name: str) -> bool:
+        """Whether ``name`` (without prefix) is this key."""
+        if self.name.endswith("*"):
+            return name.startswith(self.name[:-1])
+        return name == self.name
+
+    def expected(self) -> str:
+        """What a value must look like, for error messages and the documentation."""
+        if self.allowed:
+            shown = [value or "nothing" for value in self.allowed]
+            return shown[0] if len(shown) == 1 else "one of " + ", ".join(shown)
+        if self.type is Type.BOOLEAN:
+            return "true or false"
+        if self.type in (Type.INT, Type.LONG):
+            bound = "" if self.minimum is None else f" of at least {self.minimum}"
+            return "a whole number" + bound + (" except 0" if self.nonzero else "")
+        if self.type is Type.DOUBLE:
+            return "a number"
+        if self.type is Type.REGEX_LIST:
+            return "a comma separated list of regular expressions"
+        return "a value"
+
+    def problem(self, value: str) -> str | None:
+        """Says what is wrong with ``value``, or None.
+
+        The text does not repeat the value, except for a pattern of a regex list: no secret.
+        """
+        value = value.strip()
+        wanted = f"expected {self.expected()}"
+        if self.allowed:
+            given = value.lower() if self.ignore_case else value
+            known = {v.lower() if self.ignore_case else v for v in self.allowed}
+            return None if given in known else wanted
+        if self.type is Type.BOOLEAN:
+            return None if value.lower() in ("true", "false") else wanted
+        if self.type in (Type.INT, Type.LONG):
+            return None if self._is_whole_number(value) else wanted
+        if self.type is Type.DOUBLE:
+            return None if _is_number(value) else wanted
+        if self.type is Type.REGEX_LIST:
+            return _first_bad_pattern(value)
+        return None
+
+    def _is_whole_number(self, value: str) -> bool:
+        digits = value[1:] if value[:1] in ("-", "+") else value
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+            return False
+        number = int(value)
+        if (self.minimum is not None and number < self.minimum) or (self.nonzero and not number):
+            return False
+        return number <= (_INT_MAX if self.type is Type.INT else 2**63 - 1)
+
+
+def split_list(value: str) -> tuple[str, ...]:
+    """Splits as MM2 does: at commas, trimmed. Empty items are dropped."""
+    return tuple(item for item in (part.strip() for part in value.split(",")) if item)
+
+
+def compile_pattern(pattern: str) -> Pattern[str]:
+    """Compiles one regular expression of a list.
+
+    Raises:
+        ValueError: not a regular expression, or too long; the text says why and where.
+    """
+    if len(pattern) > PATTERN_LIMIT:
+        raise ValueError(f"pattern of {len(pattern)} characters is longer than {PATTERN_LIMIT}")
+    try:
+        # "[[" and "&&" inside a set mean something else in Java: Python only warns of them.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            return re_compile(pattern)
+    except RegexError as error:
+        at = "" if error.pos is None else f" at position {error.pos}"
+        raise ValueError(f"pattern {pattern!r} does not compile: {error.msg}{at}") from None
+    except FutureWarning as error:
+        raise ValueError(f"pattern {pattern!r} is ambiguous: {error}") from None
+    except (RecursionError, OverflowError):
+        raise ValueError(f"pattern {pattern[:40]!r}... is nested too deeply") from None
+
+
+def _first_bad_pattern(value: str) -> str | None:
+    for pattern in split_list(value):
+        try:
+            compile_pattern(pattern)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

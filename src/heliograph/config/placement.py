@@ -1,0 +1,176 @@
+"""Finds out what a key of the file addresses: the whole mirror, a flow, a cluster or its clients.
+
+Prefixes are matched against the declared aliases, never by a pattern: an alias may hold any
+character, dots and ``->`` included (scenario S13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from heliograph.config.client_keys import CLIENT_KEYS, ROLES
+from heliograph.config.keys import CLIENT_PREFIXES, KEYS, Key, Scope, client_key, find, nearest
+from heliograph.config.problems import Problems
+from heliograph.config.properties import Entry
+
+__all__ = ["Placed", "place", "report_unknown"]
+
+TYPO_CUTOFF = 0.85
+"""From this similarity on an unknown key is taken for a typo, which is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a key of the file was found.
+
+    Attributes:
+        scope: TOP for ``x``, FLOW for ``A->B.x``, CLIENT for ``A.x``.
+        prefix: everything before ``rest``, e.g. ``A->B.`` or ``A.consumer.``.
+        rest: the name looked up in the table.
+        key: its row, or None if the table has no such name there.
+        role: consumer, producer, admin or common, if ``rest`` is the name of a client key.
+        no_effect: why MM2 and Heliograph ignore the key in this place; may be empty.
+    """
+
+    scope: Scope
+    prefix: str
+    rest: str
+    key: Key | None
+    role: str = ""
+    no_effect: str = ""
+
+
+def place(name: str, aliases: Sequence[str]) -> Placed:
+    """Places the key ``name``. If aliases make it ambiguous, a reading that is known wins."""
+    readings = [_in_flow(prefix, name[len(prefix) :]) for prefix in _flow_prefixes(name, aliases)]
+    loops = (f"{alias}->{alias}." for alias in aliases)
+    readings += [
+        replace(_in_flow(p, name[len(p) :]), no_effect="source and target are the same cluster")
+        for p in loops
+        if name.startswith(p)
+    ]
+    readings += [
+        _in_cluster(f"{alias}.", name[len(alias) + 1 :])
+        for alias in sorted(aliases, key=len, reverse=True)
+        if name.startswith(f"{alias}.")
+    ]
+    readings.append(_at_top(name))
+    known = [r for r in readings if r.key is not None]
+    effective = [r for r in known if not r.no_effect]
+    return (effective or known or readings)[0]
+
+
+def _flow_prefixes(name: str, aliases: Sequence[str]) -> list[str]:
+    sources = [alias for alias in aliases if name.startswith(f"{alias}->")]
+    prefixes = [f"{s}->{target}." for s in sources for target in aliases if s != target]
+    return sorted((p for p in prefixes if name.startswith(p)), key=len, reverse=True)
+
+
+def _in_flow(prefix: str, rest: str) -> Placed:
+    key = find(Scope.FLOW, rest)
+    if key is not None:
+        return Placed(Scope.FLOW, prefix, rest, key)
+    for client_prefix, role in CLIENT_PREFIXES:
+        if rest.startswith(client_prefix):
+            name = rest[len(client_prefix) :]
+            full = prefix + client_prefix
+            return Placed(Scope.FLOW, full, name, client_key(name, role), role)
+    if client_key(rest, "common") is not None:
+        hint = "client settings belong to a cluster: write them as <alias>." + rest
+        return Placed(Scope.FLOW, prefix, rest, client_key(rest, "common"), no_effect=hint)
+    return Placed(Scope.FLOW, prefix, rest, None)
+
+
+def _in_cluster(prefix: str, rest: str) -> Placed:
+    for role in ROLES:
+        if rest.startswith(f"{role}."):
+            name = rest[len(role) + 1 :]
+            key = client_key(name, role)
+            return Placed(Scope.CLIENT, f"{prefix}{role}.", name, key, role)
+    key = client_key(rest, "common")
+    if key is not None:
+        return Placed(Scope.CLIENT, prefix, rest, key, "common")
+    flow = find(Scope.FLOW, rest)
+    worker = find(Scope.WORKER, rest)
+    if flow is not None and (worker is None or worker.name.endswith("*")):
+        hint = f"a setting of a flow: write it as <source>-><target>.{rest}"
+        return Placed(Scope.CLIENT, prefix, rest, flow, no_effect=hint)
+    return Placed(Scope.CLIENT, prefix, rest, worker)
+
+
+def _at_top(name: str) -> Placed:
+    key = find(Scope.TOP, name)
+    if key is not None:
+        return Placed(Scope.TOP, "", name, key)
+    key = find(Scope.FLOW, name)
+    if key is not None and key.top_level:
+        return Placed(Scope.TOP, "", name, key)
+    worker = find(Scope.WORKER, name)
+    common = client_key(name, "common") or (worker if worker and worker.top_level else None)
+    if common is not None:
+        return Placed(Scope.TOP, "", name, common)
+    if key is not None or worker is not None:
+        where = "<source>-><target>." if key is not None else "<target>."
+        hint = f"it is not read at the top level: write it as {where}{name}"
+        return Placed(Scope.TOP, "", name, key or worker, no_effect=hint)
+    for prefix, role in CLIENT_PREFIXES:
+        rest = name[len(prefix) :]
+        if name.startswith(prefix) and client_key(rest, role) is not None:
+            hint = f"it is not read at the top level: write it as <alias>.{name}"
+            return Placed(Scope.TOP, prefix, rest, client_key(rest, role), role, no_effect=hint)
+    return Placed(Scope.TOP, "", name, None)
+
+
+def report_unknown(
+    entry: Entry, placed: Placed, aliases: Sequence[str], problems: Problems
+) -> None:
+    """Reports a key that is not in the table: an error if it looks like a typo, else a warning.
+
+    MM2 drops such keys silently. Values are not shown: the key may be a misspelt password.
+    """
+    name, line = entry.key, entry.line
+    if placed.scope is Scope.TOP:
+        if "->" in name:
+            _report_flow(entry, aliases, problems)
+            return
+        alias, _, rest = name.partition(".")
+        if rest and _in_cluster("", rest).key is not None:
+            near = nearest(alias, aliases)
+            message = f"{alias!r} is not one of clusters"
+            hint = f"did you mean {near}.{rest}?" if near else f"add {alias} to clusters"
+            report = problems.error if near else problems.warn
+            report("config.unknown-alias", name, message, line=line, hint=hint)
+            return
+    pool = _pool(placed)
+    near = nearest(placed.rest, pool)
+    hint = f"did you mean {placed.prefix}{near}?" if near else ""
+    typo = near is not None and nearest(placed.rest, [near], TYPO_CUTOFF) is not None
+    report = problems.error if typo else problems.warn
+    report("config.unknown-key", name, "unknown key", line=line, hint=hint)
+
+
+def _report_flow(entry: Entry, aliases: Sequence[str], problems: Problems) -> None:
+    source, _, right = entry.key.partition("->")
+    target = next((a for a in aliases if right.startswith(f"{a}.")), right.partition(".")[0])
+    unknown = [alias for alias in (source, target) if alias not in aliases]
+    what = " and ".join(repr(alias) for alias in unknown) or "the flow"
+    near = [n for n in (nearest(alias, aliases) for alias in unknown) if n is not None]
+    problems.error(
+        "config.unknown-alias",
+        entry.key,
+        f"{what} is not one of clusters ({', '.join(aliases)})",
+        line=entry.line,
+        hint=f"did you mean {' and '.join(near)}?" if near else "add the alias to clusters",
+    )
+
+
+def _pool(placed: Placed) -> list[str]:
+    if placed.role:
+        common = placed.role == "common"
+        return [k.name for k in CLIENT_KEYS if placed.role in k.roles or (common and k.common)]
+    if placed.scope is Scope.FLOW:
+        return [k.name for k in KEYS if k.scope is Scope.FLOW]
+    if placed.scope is Scope.CLIENT:
+        return [k.name for k in KEYS if k.scope is Scope.WORKER or k.common]
+    return [k.name for k in KEYS if k.scope is Scope.TOP or k.common or k.scope is Scope.FLOW]

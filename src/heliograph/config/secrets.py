@@ -1,0 +1,39 @@
+"""Which keys hold secrets, and how they are shown: never. Templates are no secrets and stay."""
+
+from __future__ import annotations
+
+import re
+
+from heliograph.config.key import Type
+from heliograph.config.keys import find_anywhere
+
+__all__ = ["HIDDEN", "is_secret", "redact"]
+
+HIDDEN = "[hidden]"
+
+# Spark's own default pattern misses sasl.jaas.config, ssl.keystore.key and basic.auth.user.info.
+_SECRET = re.compile(
+    r"password|passwd|secret|credential|private|jaas|token(?!\.endpoint)|user\.info|access\.?key"
+    r"|ssl\.keystore\.key$|apikey|api\.key",
+    re.IGNORECASE,
+)
+_TEMPLATE = re.compile(r"\$\{[^}:]+:[^}]*\}")
+_URL_USER = re.compile(r"://[^/@\s]+@")
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of ``key`` (with or without prefix) must not be shown.
+
+    A key that the table does not know counts as secret: it may be a misspelt password.
+    """
+    known = find_anywhere(key)
+    if known is None:
+        return True
+    return known.type is Type.PASSWORD or _SECRET.search(key) is not None
+
+
+def redact(key: str, value: str) -> str:
+    """``value`` as it may be shown: secrets hidden unless they are nothing but a template."""
+    if is_secret(key) and value:
+        return value if _TEMPLATE.fullmatch(value.strip()) else HIDDEN
+    return _URL_USER.sub(f"://{HIDDEN}@", value)

@@ -1,0 +1,1 @@
+"""What an executor does with a lease: resume, compare-and-append, copy. Knows no Spark."""

@@ -1,0 +1,96 @@
+"""One Kafka node of a lab cluster: its properties file, its JVM, and a probe that it serves."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from heliograph.lab.process import MARKER, JavaProcess
+
+__all__ = ["HOST", "Broker", "free_ports"]
+
+HOST = "127.0.0.1"
+# Below Linux's range for outgoing connections (32768 up): a client that keeps dialling a killed
+# broker can otherwise be given the broker's own port and connect to itself.
+_FIRST_PORT, _LAST_PORT = 20_000, 32_000
+_API_METADATA = 3
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different loopback ports that nobody listens on at this moment."""
+    found: list[int] = []
+    while len(found) < count:
+        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+class Broker(JavaProcess):
+    """A Kafka node; starts again on the same ports with the same data.
+
+    Attributes:
+        node_id: 1, 2, ... in its cluster.
+        port: of the listener for clients.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        properties: Mapping[str, str],
+        *,
+        port: int,
+        probe_port: int,
+        folder: Path,
+        lab_folder: Path,
+        classpath: str,
+        heap: str,
+    ) -> None:
+        """Writes the node's properties file. ``probe_port`` is a PLAINTEXT listener."""
+        self.node_id, self.port, self._probe_port = node_id, port, probe_port
+        self.properties_path = folder / f"node-{node_id}.properties"
+        self.data_folder = Path(properties["log.dirs"])
+        folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(f"{key}={value}\n" for key, value in properties.items())
+        self.properties_path.write_text(text, encoding="utf-8")
+        flags = [f"{MARKER}{lab_folder}", f"-Xmx{heap}", "-Xms128m", "-XX:+UseG1GC"]
+        super().__init__(
+            f"node-{node_id}",
+            "kafka.Kafka",
+            [str(self.properties_path)],
+            classpath=classpath,
+            folder=folder,
+            jvm_flags=[*flags, "-Djava.awt.headless=true"],
+        )
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def formatted(self) -> bool:
+        """Whether the data folder belongs to a cluster already."""
+        return (self.data_folder / "meta.properties").exists()
+
+    def live_brokers(self, timeout_s: float = 1.0) -> int:
+        """How many unfenced brokers this one knows of; 0 when it does not answer."""
+        # Metadata v1, correlation 1, client "lab", no topics: known to every Kafka since 0.10.
+        body = struct.pack(">hhih3si", _API_METADATA, 1, 1, 3, b"lab", 0)
+        try:
+            with socket.create_connection((HOST, self._probe_port), timeout_s) as link:
+                link.settimeout(timeout_s)
+                link.sendall(struct.pack(">i", len(body)) + body)
+                answer = link.recv(12, socket.MSG_WAITALL)  # size, correlation, brokers
+        except OSError:
+            return 0
+        return int(struct.unpack(">iii", answer)[2]) if len(answer) == 12 else 0

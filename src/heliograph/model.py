@@ -1,0 +1,115 @@
+"""Pure values shared by every layer. No I/O, no imports from the rest of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Flow:
+    """A direction of mirroring: records go from cluster ``source`` to cluster ``target``."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition of a topic, on the source unless a name says otherwise."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How to reach one cluster, as Kafka client keys after MM2's precedence.
+
+    ``properties`` keeps ``${provider:...}`` templates unresolved: they travel through Spark as they
+    are and become secrets only in the process that opens a connection (config.providers.resolve).
+    """
+
+    alias: str
+    properties: Mapping[str, str]
+    providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Comma separated host:port list, possibly still a template."""
+        return self.properties.get("bootstrap.servers", "")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSyncsTopic:
+    """Where a flow writes MM2's offset syncs: on its ``source`` or on its ``target``."""
+
+    topic: str
+    on_source: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlowContext:
+    """Everything an executor needs to know about a flow; travels with every lease.
+
+    ``producer_id`` is the flow's signature: every batch that the flow writes carries it.
+    """
+
+    flow: Flow
+    source: ClientSettings
+    target: ClientSettings
+    producer_id: int
+    ledger_topic: str
+    offset_syncs: OffsetSyncsTopic | None
+    offset_lag_max: int
+    read_committed: bool
+    start_at_latest: bool
+    continue_on_data_loss: bool
+    fetch_max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedPartition:
+    """A source partition, the topic it goes to, and where to stop (None: at the deadline only)."""
+
+    source: TopicPartition
+    target_topic: str
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to copy some partitions of a flow from ``starts_at`` until ``deadline``.
+
+    Both are seconds since the epoch. A lease is a plan, not a lock: two holders do no harm.
+    """
+
+    context: FlowContext
+    partitions: tuple[LeasedPartition, ...]
+    starts_at: float
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of one partition of a lease; ``error`` is empty if it could be copied.
+
+    ``source_position`` is the next source offset to mirror, ``target_end`` the offset it gets.
+    """
+
+    flow: str
+    topic: str
+    partition: int
+    source_position: int
+    target_end: int
+    records: int
+    bytes: int
+    batches: int
+    resumes: int
+    error: str

@@ -1,0 +1,207 @@
+"""Replication policies: how a topic of the source is named on the target, and read back.
+
+They behave as MM2's DefaultReplicationPolicy and IdentityReplicationPolicy of 4.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from heliograph.config import FlowConfig
+
+__all__ = [
+    "DefaultReplicationPolicy",
+    "IdentityReplicationPolicy",
+    "ReplicationPolicy",
+    "is_ledger_topic",
+    "ledger_topic",
+    "policy_from",
+]
+
+_HEARTBEATS = "heartbeats"
+_DOT = "."
+
+
+class ReplicationPolicy(Protocol):
+    """Names of remote and internal topics. Pure and hashable; sent to executors as it is."""
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        """Name on the target of ``topic`` of the source."""
+
+    def topic_source(self, topic: str) -> str | None:
+        """Alias of the cluster that a remote topic came from; None if it is not remote."""
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """Name on the cluster it came from, one hop back; None if it is not remote."""
+
+    def original_topic(self, topic: str) -> str:
+        """Name on the cluster where it began, all hops back."""
+
+    def heartbeats_topic(self) -> str:
+        """Name of the topic that heartbeats are written to."""
+
+    def offset_syncs_topic(self, other_alias: str) -> str:
+        """Name of the offset-syncs topic; ``other_alias`` is the cluster that does not hold it."""
+
+    def checkpoints_topic(self, alias: str) -> str:
+        """Name, on the target, of the checkpoints topic of source ``alias``."""
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is a heartbeats topic, local or remote."""
+
+    def is_checkpoints_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is named like a checkpoints topic."""
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is internal to MM2 or Heliograph."""
+
+    def is_internal_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is internal to MM2, Heliograph or Kafka, hence never mirrored."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultReplicationPolicy:
+    """Remote topics are ``<alias><separator><topic>``.
+
+    Any name that contains the separator therefore looks remote, as in MM2.
+
+    Attributes:
+        separator: not empty.
+        internal_separator_enabled: whether internal topics use it too (KIP-949), else dots.
+    """
+
+    separator: str = _DOT
+    internal_separator_enabled: bool = True
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        """See ReplicationPolicy."""
+        return source_alias + self.separator + topic
+
+    def topic_source(self, topic: str) -> str | None:
+        """See ReplicationPolicy."""
+        source, found, rest = topic.partition(self.separator)
+        # Java's split drops trailing empty parts: "a." and "a.." have one part, so are not remote.
+        while rest.startswith(self.separator):
+            rest = rest[len(self.separator) :]
+        return source if found and rest else None
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """See ReplicationPolicy."""
+        source = self.topic_source(topic)
+        return None if source is None else topic[len(source) + len(self.separator) :]
+
+    def original_topic(self, topic: str) -> str:
+        """See ReplicationPolicy."""
+        return _original(self, topic)
+
+    def heartbeats_topic(self) -> str:
+        """See ReplicationPolicy."""
+        return _HEARTBEATS
+
+    def offset_syncs_topic(self, other_alias: str) -> str:
+        """See ReplicationPolicy."""
+        return f"mm2-offset-syncs{self._internal_separator}{other_alias}{self._internal_suffix}"
+
+    def checkpoints_topic(self, alias: str) -> str:
+        """See ReplicationPolicy."""
+        return alias + self._checkpoints_suffix
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        """See ReplicationPolicy."""
+        return self.original_topic(topic) == _HEARTBEATS
+
+    def is_checkpoints_topic(self, topic: str) -> bool:
+        """See ReplicationPolicy."""
+        return topic.endswith(self._checkpoints_suffix)
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        """See ReplicationPolicy."""
+        return (
+            (topic.startswith("mm2") and topic.endswith(self._internal_suffix))
+            or self.is_checkpoints_topic(topic)
+            or is_ledger_topic(topic)
+        )
+
+    def is_internal_topic(self, topic: str) -> bool:
+        """See ReplicationPolicy."""
+        return topic.startswith(("__", _DOT)) or self.is_mm2_internal_topic(topic)
+
+    @property
+    def _internal_separator(self) -> str:
+        return self.separator if self.internal_separator_enabled else _DOT
+
+    @property
+    def _internal_suffix(self) -> str:
+        return f"{self._internal_separator}internal"
+
+    @property
+    def _checkpoints_suffix(self) -> str:
+        return f"{self._internal_separator}checkpoints{self._internal_suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityReplicationPolicy(DefaultReplicationPolicy):
+    """Remote topics keep their names; only heartbeats are named as by the default policy.
+
+    Attributes:
+        source_alias: the flow's source, given as the origin of every topic; None if unknown.
+    """
+
+    source_alias: str | None = None
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        """See ReplicationPolicy."""
+        if self._looks_like_heartbeat(topic):
+            return DefaultReplicationPolicy.format_remote_topic(self, source_alias, topic)
+        return topic
+
+    def topic_source(self, topic: str) -> str | None:
+        """See ReplicationPolicy. The name does not tell, so it is the flow's source for all."""
+        if self._looks_like_heartbeat(topic):
+            return DefaultReplicationPolicy.topic_source(self, topic)
+        return self.source_alias
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """See ReplicationPolicy."""
+        if self._looks_like_heartbeat(topic):
+            source = DefaultReplicationPolicy.topic_source(self, topic)
+            return None if source is None else topic[len(source) + len(self.separator) :]
+        return topic
+
+    @staticmethod
+    def _looks_like_heartbeat(topic: str) -> bool:
+        return topic.endswith(_HEARTBEATS)
+
+
+def _original(policy: ReplicationPolicy, topic: str) -> str:
+    # A loop, not MM2's recursion: a name of 249 separators would be 249 frames deep.
+    while True:
+        upstream = policy.upstream_topic(topic)
+        if upstream is None or upstream == topic:
+            return topic
+        topic = upstream
+
+
+def ledger_topic(source_alias: str) -> str:
+    """Name, on the target, of the flow's ledger. Dots whatever the separator, as Connect's own."""
+    return f"mm2-ledger.{source_alias}.internal"
+
+
+def is_ledger_topic(topic: str) -> bool:
+    """Whether ``topic`` is named like a ledger."""
+    return topic.startswith("mm2-ledger.") and topic.endswith(".internal")
+
+
+def policy_from(config: FlowConfig) -> ReplicationPolicy:
+    """The policy that ``replication.policy.*`` of the flow asks for."""
+    # MM2 reads the internal-separator key only when a separator is set.
+    internal = (
+        config.replication_policy_internal_topic_separator_enabled
+        if config.replication_policy_separator_is_set
+        else True
+    )
+    separator = config.replication_policy_separator
+    if config.replication_policy_class.endswith("IdentityReplicationPolicy"):
+        return IdentityReplicationPolicy(separator, internal, config.flow.source)
+    return DefaultReplicationPolicy(separator, internal)

@@ -1,0 +1,1 @@
+"""Kafka on the wire: connections, metadata, fetch, produce, admin. Only importer of kafka-python."""

@@ -1,0 +1,216 @@
+"""Questions to a cluster and changes of it, each in the words of the caller. Runs anywhere.
+
+Functions that go to partition leaders return what they learnt per partition and raise only when a
+whole broker fails; a caller that gets an incomplete answer refreshes metadata and asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+)
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from heliograph.model import TopicPartition
+from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.errors import NONE, TOPIC_ALREADY_EXISTS, BrokerError, check
+from heliograph.wire.metadata import Metadata
+
+EARLIEST, LATEST = -2, -1
+_TOPIC_RESOURCE = 2
+_PATIENCE_SECONDS = 30.0
+#: DescribeConfigs: where a value comes from.
+_DYNAMIC_TOPIC_CONFIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a partition leader remembers of one producer."""
+
+    producer_id: int
+    last_sequence: int
+    last_timestamp: int
+
+
+def by_leader(
+    metadata: Metadata, partitions: Iterable[TopicPartition]
+) -> dict[int, dict[str, list[int]]]:
+    """Group partitions by leader and topic; those without a leader are left out."""
+    groups: dict[int, dict[str, list[int]]] = {}
+    for p in partitions:
+        leader = metadata.leader(p.topic, p.partition)
+        if leader >= 0:
+            groups.setdefault(leader, {}).setdefault(p.topic, []).append(p.partition)
+    return groups
+
+
+def list_offsets(
+    client: ClusterClient,
+    metadata: Metadata,
+    partitions: Iterable[TopicPartition],
+    at: int,
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, int]:
+    """Log start (EARLIEST) or end (LATEST) of partitions; those that did not answer are absent.
+
+    The end is the high watermark, or with ``read_committed`` the last stable offset.
+    """
+    request = ListOffsetsRequest
+    found: dict[TopicPartition, int] = {}
+    for node, topics in by_leader(metadata, partitions).items():
+        asked = [
+            request.ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    request.ListOffsetsTopic.ListOffsetsPartition(
+                        partition_index=index, current_leader_epoch=-1, timestamp=at
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics.items()
+        ]
+        message = request(
+            replica_id=-1, isolation_level=int(read_committed), topics=asked
+        )
+        for topic in client.request(message, node).topics:
+            for p in topic.partitions:
+                if p.error_code == NONE:
+                    found[TopicPartition(topic.name, p.partition_index)] = p.offset
+    return found
+
+
+def describe_producers(
+    client: ClusterClient, metadata: Metadata, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, list[ProducerState]]:
+    """Active producers of partitions; those whose leader did not answer are absent."""
+    found: dict[TopicPartition, list[ProducerState]] = {}
+    for node, topics in by_leader(metadata, partitions).items():
+        message = DescribeProducersRequest(
+            topics=[
+                DescribeProducersRequest.TopicRequest(name=name, partition_indexes=indexes)
+                for name, indexes in topics.items()
+            ]
+        )
+        for topic in client.request(message, node).topics:
+            for p in topic.partitions:
+                if p.error_code == NONE:
+                    found[TopicPartition(topic.name, p.partition_index)] = [
+                        ProducerState(a.producer_id, a.last_sequence, a.last_timestamp)
+                        for a in p.active_producers
+                    ]
+    return found
+
+
+def allocate_producer_id(client: ClusterClient) -> int:
+    """A producer id that nobody else in this cluster has or will get."""
+    message = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+
+    def call() -> int:
+        response = client.request(message)
+        check(response.error_code, f"allocating a producer id on cluster {client.alias}")
+        return int(response.producer_id)
+
+    # A young cluster answers COORDINATOR_LOAD_IN_PROGRESS until it has its first block of ids.
+    return client.retry(call, _PATIENCE_SECONDS)
+
+
+def create_topics(
+    client: ClusterClient, topics: Iterable[NewTopic], timeout_ms: int
+) -> dict[str, BrokerError]:
+    """Create topics; returns those that failed. A topic that exists already is no failure."""
+    request = CreateTopicsRequest
+    wanted = [
+        request.CreatableTopic(
+            name=t.name,
+            num_partitions=t.partitions,
+            replication_factor=t.replication_factor,
+            assignments=[],
+            configs=[
+                request.CreatableTopic.CreatableTopicConfig(name=k, value=v)
+                for k, v in t.configs.items()
+            ],
+        )
+        for t in topics
+    ]
+    if not wanted:
+        return {}
+    message = request(topics=wanted, timeout_ms=timeout_ms, validate_only=False)
+    response = client.to_controller(message, timeout_ms / 1000)
+    return _failures(response.topics, "creating topic", client, {TOPIC_ALREADY_EXISTS})
+
+
+def create_partitions(
+    client: ClusterClient, counts: Mapping[str, int], timeout_ms: int
+) -> dict[str, BrokerError]:
+    """Grow topics to the given partition counts; returns those that failed."""
+    request = CreatePartitionsRequest
+    if not counts:
+        return {}
+    message = request(
+        topics=[
+            request.CreatePartitionsTopic(name=name, count=count, assignments=None)
+            for name, count in counts.items()
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
+    response = client.to_controller(message, timeout_ms / 1000)
+    return _failures(response.results, "adding partitions to topic", client, set())
+
+
+def _failures(
+    results: Iterable[Any], what: str, client: ClusterClient, fine: set[int]
+) -> dict[str, BrokerError]:
+    return {
+        r.name: BrokerError(
+            r.error_code, f"{what} {r.name} on cluster {client.alias}", r.error_message
+        )
+        for r in results
+        if r.error_code != NONE and r.error_code not in fine
+    }
+
+
+def topic_overrides(client: ClusterClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The configs that are set on topics themselves; topics without DescribeConfigs are absent."""
+    request = DescribeConfigsRequest
+    message = request(
+        resources=[
+            request.DescribeConfigsResource(
+                resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+            )
+            for name in topics
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    return {
+        r.resource_name: {
+            c.name: c.value
+            for c in r.configs
+            if c.config_source == _DYNAMIC_TOPIC_CONFIG and not c.is_sensitive and not c.read_only
+        }
+        for r in client.request(message).results
+        if r.error_code == NONE
+    }

@@ -1,0 +1,346 @@
+"""One connection to one broker: framing, negotiation, authentication, pipelining without copies.
+
+After `open` the socket is non-blocking. The copy loop drives it with `flush` and `receive`;
+everything else calls `request`, which waits. A connection is not shared between threads.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from heliograph.wire.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConnectionFailed,
+    NotKafka,
+    check,
+    error_name,
+)
+from heliograph.wire.security import Security
+
+#: Larger frames than any sane fetch answer: a peer that announces more does not speak Kafka.
+_MAX_FRAME_BYTES = 1 << 30
+#: Kernel buffers: one fetch answer of several MB moves in few system calls.
+_SOCKET_BUFFER_BYTES = 4 << 20
+#: sendmsg refuses more than IOV_MAX (1024 on Linux) buffers at once.
+_MAX_BUFFERS = 512
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Connection:
+    """A negotiated, authenticated connection. Responses come back in request order."""
+
+    def __init__(self, host: str, port: int, security: Security, client_id: str) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self._security = security
+        self._socket: socket.socket | None = None
+        self._correlation_id = 0
+        self._expected: deque[int] = deque()
+        self._outgoing: deque[memoryview] = deque()
+        self._header = bytearray(4)
+        self._header_filled = 0
+        self._frame: bytearray | None = None
+        self._frame_filled = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._expires_at = float("inf")
+
+    # -- life ---------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls, host: str, port: int, security: Security, client_id: str, timeout: float
+    ) -> Connection:
+        """Connect, negotiate versions, authenticate; raises a WireError that says which failed."""
+        connection = cls(host, port, security, client_id)
+        try:
+            connection._connect(timeout)
+            connection._negotiate(timeout)
+            if security.mechanism:
+                connection._authenticate(timeout)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close at once; requests in flight have an unknown outcome."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called or the peer went away."""
+        return self._socket is None
+
+    @property
+    def expired(self) -> bool:
+        """Whether the broker wants new credentials soon (KIP-368): open another connection."""
+        return time.monotonic() >= self._expires_at
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent whose response was not received yet."""
+        return len(self._expected)
+
+    @property
+    def address(self) -> str:
+        """host:port, for messages."""
+        return f"{self.host}:{self.port}"
+
+    def fileno(self) -> int:
+        """For selectors."""
+        if self._socket is None:
+            raise ConnectionFailed(f"connection to {self.address} is closed")
+        return self._socket.fileno()
+
+    def version(self, api_key: int, highest: int) -> int:
+        """The highest version of an API that both sides know."""
+        low, high = self._versions.get(api_key, (0, -1))
+        if high < low or highest < low:
+            raise BrokerError(35, f"{self.address} does not offer API {api_key} up to v{highest}")
+        return min(high, highest)
+
+    def supports(self, api_key: int, version: int) -> bool:
+        """Whether the broker accepts that version of the API."""
+        low, high = self._versions.get(api_key, (0, -1))
+        return low <= version <= high
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def send(self, api_key: int, version: int, flexible: bool, parts: Sequence[Buffer]) -> None:
+        """Queue one request made of ``parts`` and write as much as the kernel takes now."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        client_id = self.client_id.encode()
+        header = struct.pack(">hhih", api_key, version, self._correlation_id, len(client_id))
+        header += client_id + (b"\0" if flexible else b"")
+        size = len(header) + sum(map(len, parts))
+        self._expected.append(self._correlation_id)
+        self._outgoing.append(memoryview(struct.pack(">i", size) + header))
+        # An empty buffer would never be seen to leave.
+        self._outgoing.extend(memoryview(part) for part in parts if len(part))
+        self.flush()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether `flush` has work left."""
+        return bool(self._outgoing)
+
+    def flush(self) -> None:
+        """Write queued bytes until done or the kernel's buffer is full."""
+        while self._outgoing:
+            try:
+                sent = self._write()
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                return
+            except OSError as error:
+                raise self._broken(error) from error
+            while sent:
+                first = self._outgoing[0]
+                if sent < len(first):
+                    self._outgoing[0] = first[sent:]
+                    break
+                sent -= len(first)
+                self._outgoing.popleft()
+
+    def _write(self) -> int:
+        sock = self._require()
+        if isinstance(sock, ssl.SSLSocket):
+            return sock.send(self._outgoing[0])
+        buffers = [b for b, _ in zip(self._outgoing, range(_MAX_BUFFERS), strict=False)]
+        return sock.sendmsg(buffers)
+
+    def receive(self) -> memoryview | None:
+        """The next whole response, after its correlation id; None if it is not here yet.
+
+        The returned memory is fresh and writable: batches are stamped in place in it.
+        """
+        if self._frame is None and not self._receive_size():
+            return None
+        frame = self._frame
+        assert frame is not None  # noqa: S101 - narrows the type
+        if not self._fill(memoryview(frame), "_frame_filled"):
+            return None
+        self._frame, self._frame_filled, self._header_filled = None, 0, 0
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        expected = self._expected.popleft() if self._expected else None
+        if correlation_id != expected:
+            raise self._broken(f"answered request {correlation_id} instead of {expected}")
+        return memoryview(frame)[4:]
+
+    def wait(self, timeout: float) -> memoryview:
+        """Block until the next response is here."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self.flush()
+            frame = self.receive()
+            if frame is not None:
+                return frame
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._broken(f"no answer within {timeout:.0f} s")
+            if not self.has_buffered_input:
+                writers = [self] if self._outgoing else []
+                select.select([self], writers, [], left)
+
+    @property
+    def has_buffered_input(self) -> bool:
+        """TLS may hold decrypted bytes that a selector cannot see."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def request(self, message: Any, timeout: float, version: int | None = None) -> Any:
+        """Send one kafka-python message, wait for and decode its response."""
+        if self._expected:
+            raise ConnectionFailed(f"connection to {self.address} is busy")
+        if version is None:
+            version = self.version(message.API_KEY, message.max_version)
+        flexible = message.flexible_version_q(version)
+        body = message.encode(version=version)
+        self.send(message.API_KEY, version, flexible, [body])
+        frame = self.wait(timeout)
+        message.with_header()
+        response_class = message.header.get_response_class()
+        # ApiVersions responses never have a flexible header, so that any client can read them.
+        skip = _tags_end(frame, 0) if flexible and message.API_KEY != 18 else 0
+        return response_class.decode(frame[skip:], version=version)
+
+    # -- internals ----------------------------------------------------------------------------
+
+    def _require(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionFailed(f"connection to {self.address} is closed")
+        return self._socket
+
+    def _broken(self, why: object) -> ConnectionFailed:
+        self.close()
+        return ConnectionFailed(f"connection to {self.address} broke: {why}")
+
+    def _receive_size(self) -> bool:
+        if not self._fill(memoryview(self._header), "_header_filled"):
+            return False
+        (size,) = struct.unpack(">i", self._header)
+        if not 4 <= size <= _MAX_FRAME_BYTES:
+            start = bytes(self._header)
+            self.close()
+            raise NotKafka(_not_kafka(self.address, start))
+        self._frame = bytearray(size)
+        return True
+
+    def _fill(self, view: memoryview, counter: str) -> bool:
+        filled: int = getattr(self, counter)
+        sock = self._require()
+        try:
+            while filled < len(view):
+                count = sock.recv_into(view[filled:])
+                if count == 0:
+                    raise self._broken("closed by the broker")
+                filled += count
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError as error:
+            raise self._broken(error) from error
+        finally:
+            setattr(self, counter, filled)
+        return True
+
+    def _connect(self, timeout: float) -> None:
+        try:
+            raw = socket.create_connection((self.host, self.port), timeout)
+        except OSError as error:
+            raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
+        self._socket = raw
+        if self._security.ssl_context is not None:
+            self._start_tls(raw)
+        self._socket.setblocking(False)
+
+    def _start_tls(self, raw: socket.socket) -> None:
+        context = self._security.ssl_context
+        assert context is not None  # noqa: S101 - narrows the type
+        try:
+            self._socket = context.wrap_socket(raw, server_hostname=self.host)
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationFailed(
+                f"the certificate of {self.address} is not accepted: {error.verify_message}"
+            ) from error
+        except (ssl.SSLError, OSError) as error:
+            raise AuthenticationFailed(
+                f"no TLS handshake with {self.address}: {error}"
+                " (is this listener PLAINTEXT, or does it want a client certificate?)"
+            ) from error
+
+    def _negotiate(self, timeout: float) -> None:
+        self._versions[18] = (0, 0)
+        try:
+            response = self.request(ApiVersionsRequest(), timeout, version=0)
+        except ConnectionFailed as error:
+            if "closed by the broker" not in str(error) and "reset" not in str(error):
+                raise
+            raise NotKafka(
+                f"{self.address} accepted the connection and closed it again without an answer:"
+                f" not a Kafka listener, or one that does not speak {self._security.protocol}"
+            ) from error
+        check(response.error_code, f"ApiVersions at {self.address}")
+        for api in response.api_keys:
+            self._versions[api.api_key] = (api.min_version, api.max_version)
+
+    def _authenticate(self, timeout: float) -> None:
+        security = self._security
+        handshake = self.request(SaslHandshakeRequest(mechanism=security.mechanism), timeout)
+        if handshake.error_code:
+            raise AuthenticationFailed(
+                f"{self.address} does not offer SASL {security.mechanism};"
+                f" it offers {', '.join(handshake.mechanisms) or 'none'}"
+            )
+        exchange = security.sasl(self.host)
+        while not exchange.is_done():
+            message = SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes())
+            try:
+                answer = self.request(message, timeout)
+            except ConnectionFailed as error:
+                raise AuthenticationFailed(
+                    f"{self.address} closed the connection during SASL {security.mechanism}"
+                ) from error
+            if answer.error_code:
+                raise AuthenticationFailed(
+                    f"{self.address} refused SASL {security.mechanism}:"
+                    f" {answer.error_message or error_name(answer.error_code)}"
+                )
+            if answer.session_lifetime_ms:
+                # 80 %: a lease or request that starts now still ends in time.
+                self._expires_at = time.monotonic() + 0.8 * answer.session_lifetime_ms / 1000
+            try:
+                exchange.receive(answer.auth_bytes)
+            except ValueError as error:
+                raise AuthenticationFailed(f"SASL with {self.address} failed: {error}") from error
+
+
+def _tags_end(frame: memoryview, position: int) -> int:
+    """Skip a tagged-field section; brokers send none in response headers today."""
+    count = frame[position]
+    if count:
+        raise NotKafka("tagged fields in a response header")
+    return position + 1
+
+
+def _not_kafka(address: str, start: bytes) -> str:
+    if start[:2] in {b"\x15\x03", b"\x16\x03"}:
+        return f"{address} speaks TLS, but the config says a plaintext security.protocol"
+    shown = "".join(chr(c) if 32 <= c < 127 else "." for c in start)
+    return f"{address} answered, but not with the Kafka protocol (its answer starts with {shown!r})"

@@ -1,0 +1,90 @@
+"""What can go wrong on the wire, and the one place that decides what is worth another try."""
+
+from __future__ import annotations
+
+from kafka import errors as kafka_errors
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+CORRUPT_MESSAGE = 2
+UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+TOPIC_AUTHORIZATION_FAILED = 29
+INVALID_TIMESTAMP = 32
+TOPIC_ALREADY_EXISTS = 36
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+FETCH_SESSION_ID_NOT_FOUND = 70
+INVALID_FETCH_SESSION_EPOCH = 71
+INVALID_RECORD = 87
+UNKNOWN_TOPIC_ID = 100
+FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+class WireError(Exception):
+    """Base of everything that wire/ raises."""
+
+
+class ConnectionFailed(WireError):
+    """No connection, or it broke. Always worth another try while the mirror runs."""
+
+
+class NotKafka(WireError):
+    """Something answered, but not with the Kafka protocol."""
+
+
+class AuthenticationFailed(WireError):
+    """The broker refused the credentials or the TLS handshake failed; trying again will not help."""
+
+
+class BrokerError(WireError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, what: str, detail: str | None = None) -> None:
+        self.code = code
+        self.name = error_name(code)
+        super().__init__(f"{what}: {self.name}" + (f" ({detail})" if detail else ""))
+
+
+def error_name(code: int) -> str:
+    """Kafka's name for an error code, e.g. ``NOT_LEADER_OR_FOLLOWER (6)``."""
+    error = kafka_errors.for_code(code)
+    message = getattr(error, "message", None) or error.__name__
+    return f"{message} ({code})"
+
+
+#: Error codes that kafka-python calls fatal (or does not know) but that go away by themselves.
+_ALSO_RETRIABLE = frozenset({
+    UNKNOWN_TOPIC_OR_PARTITION,  # metadata of a fresh topic has not reached this broker yet
+    56,   # KAFKA_STORAGE_ERROR: another replica takes over
+    74,   # FENCED_LEADER_EPOCH
+    75,   # UNKNOWN_LEADER_EPOCH
+    UNKNOWN_TOPIC_ID,            # as 3, for requests that name topics by id
+    103,  # INCONSISTENT_TOPIC_ID: re-created, metadata decides what to do
+})  # fmt: skip
+
+#: Retriable for kafka-python, but here a statement about the log, not about the moment.
+_NOT_RETRIABLE = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE})
+
+
+def is_retriable(error: BaseException | int) -> bool:
+    """Whether the same request may succeed later without anybody's help.
+
+    The only judge of that in the package. Connection failures always are; authentication failures
+    and non-Kafka peers never are; broker codes follow Kafka's own classification with the
+    exceptions named above.
+    """
+    if isinstance(error, ConnectionFailed):
+        return True
+    if isinstance(error, BrokerError):
+        error = error.code
+    if not isinstance(error, int):
+        return False
+    if error in _NOT_RETRIABLE:
+        return False
+    return error in _ALSO_RETRIABLE or bool(kafka_errors.for_code(error).retriable)
+
+
+def check(code: int, what: str, detail: str | None = None) -> None:
+    """Raise BrokerError unless ``code`` is NONE."""
+    if code != NONE:
+        raise BrokerError(code, what, detail)

@@ -1,0 +1,64 @@
+"""What a cluster says about itself: brokers, topics with their ids, leaders and epochs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.wire.errors import NONE
+
+NO_ID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Where a partition lives now. ``leader`` is -1 while there is none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic: its id tells a re-created topic from the old one (NO_ID before Kafka 2.8)."""
+
+    name: str
+    topic_id: uuid.UUID
+    internal: bool
+    partitions: Mapping[int, PartitionInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """One answer to a Metadata request."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: Mapping[int, tuple[str, int]]
+    topics: Mapping[str, TopicInfo]
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Node id of the leader, -1 if unknown."""
+        info = self.topics.get(topic)
+        if info is None or partition not in info.partitions:
+            return -1
+        return info.partitions[partition].leader
+
+
+def parse_metadata(response: Any) -> Metadata:
+    """From kafka-python's response object; topics with an error are left out."""
+    topics = {}
+    for topic in response.topics:
+        if topic.error_code != NONE or topic.name is None:
+            continue
+        partitions = {
+            p.partition_index: PartitionInfo(p.leader_id, p.leader_epoch, len(p.replica_nodes))
+            for p in topic.partitions
+        }
+        topic_id = topic.topic_id or NO_ID
+        topics[topic.name] = TopicInfo(topic.name, topic_id, bool(topic.is_internal), partitions)
+    brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
+    return Metadata(response.cluster_id or "", response.controller_id, brokers, topics)

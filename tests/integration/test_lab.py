@@ -1,0 +1,109 @@
+"""The lab itself: nothing leaks, and a cluster outlives the loss of a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from heliograph.lab import Lab
+
+CLI = [sys.executable, "-m", "heliograph.cli.lab"]
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=120, check=False)
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_up_status_down(tmp_path: Path) -> None:
+    folder = str(tmp_path / "lab")
+    up = run("up", "--detach", "--clusters", "east", "--folder", folder)
+    assert up.returncode == 0, up.stderr
+    assert "127.0.0.1:" in up.stdout
+    status = run("status", "--folder", folder, "-o", "json")
+    assert status.returncode == 0
+    [cluster] = json.loads(status.stdout)["clusters"]
+    [broker] = cluster["brokers"]
+    assert broker["alive"]
+    assert "east.bootstrap.servers" in Path(folder, "mm2.properties").read_text()
+
+    second = run("up", "--clusters", "east", "--folder", folder)
+    assert second.returncode == 1
+    assert "[lab.in-use]" in second.stderr
+
+    down = run("down", "--folder", folder, "--delete")
+    assert down.returncode == 0, down.stderr
+    assert not psutil.pid_exists(broker["pid"])
+    assert not Path(folder).exists()
+
+
+def test_errors_name_the_next_step(tmp_path: Path) -> None:
+    alias = run("up", "--clusters", "a b", "--folder", str(tmp_path))
+    assert (alias.returncode, "[lab.bad-alias]" in alias.stderr) == (1, True)
+    version = run("up", "--kafka-version", "newest", "--folder", str(tmp_path))
+    assert (version.returncode, "[lab.bad-version]" in version.stderr) == (1, True)
+    nothing = run("status", "--folder", str(tmp_path / "none"))
+    assert (nothing.returncode, "[lab.none]" in nothing.stderr) == (1, True)
+
+
+def test_no_java(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*CLI, "up", "--folder", str(tmp_path)],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "[java.missing]" in done.stderr) == (3, True)
+
+
+def test_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:
+    supervisor = subprocess.Popen(
+        [*CLI, "up", "--clusters", "A", "--folder", str(tmp_path)], stdout=subprocess.DEVNULL
+    )
+    try:
+        state = tmp_path / "lab.json"
+        wait_for(lambda: state.exists() and '"running"' in state.read_text(), 60)
+        pid = json.loads(state.read_text())["clusters"][0]["nodes"][0]["pid"]
+        assert psutil.pid_exists(pid)
+    finally:
+        supervisor.send_signal(signal.SIGKILL)
+        supervisor.wait()
+    wait_for(lambda: not psutil.pid_exists(pid))
+    assert run("status", "--folder", str(tmp_path)).returncode == 1
+    assert run("down", "--folder", str(tmp_path)).stdout.strip() == "nothing ran"
+
+
+def test_three_brokers_survive_the_loss_of_one(
+    lab_factory: Callable[..., Lab], topic_name: str
+) -> None:
+    # A controller waits 9 s by default before it gives up on a broker.
+    quick = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+    lab = lab_factory(clusters=["A"], brokers=3, heap="256m", settings={"*": quick})
+    cluster = lab["A"]
+    server = ("--bootstrap-server", cluster.bootstrap)
+    spec = ("--partitions", "3", "--replication-factor", "3", "--config", "min.insync.replicas=2")
+    lab.tool("TopicCommand", *server, "--create", "--topic", topic_name, *spec)
+    cluster.broker(2).kill()
+    assert not cluster.broker(2).running
+    load = ("--num-records", "1000", "--record-size", "100", "--throughput", "-1")
+    said = lab.tool("ProducerPerformance", "--topic", topic_name, *load, *server)
+    assert said.startswith("1000 records sent"), said
+    cluster.broker(2).start()
+    cluster.wait_ready()
+    ends = lab.tool("GetOffsetShell", *server, "--topic", topic_name)
+    assert sum(int(line.rsplit(":", 1)[1]) for line in ends.split()) == 1000
