@@ -159,8 +159,9 @@ FLOW_KEYS: tuple[Key, ...] = (
     # Heliograph's own
     _flow("heliograph.lease.seconds", Type.INT, "Length of a round: how long a task copies.",
           default="10", minimum=1),
-    _flow("heliograph.ledger.topic.replication.factor", Type.INT, "Of the flow's ledger topic.",
-          default="3", minimum=-1, nonzero=True, importance="low"),
+    _flow("heliograph.ledger.topic.replication.factor", Type.INT,
+          "Of the flow's ledger topic; 0: as offset-syncs.topic.replication.factor.",
+          default="0", minimum=-1, importance="low"),
     _flow("heliograph.fetch.max.bytes", Type.INT, "Most bytes per fetch, per lease and broker.",
           default="16777216", minimum=1024),
     _flow("heliograph.on.data.loss", Type.STRING,

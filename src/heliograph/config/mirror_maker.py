@@ -210,7 +210,8 @@ class _Loader:
             lease_seconds=values.integer("heliograph.lease.seconds"),
             ledger_topic_replication_factor=values.integer(
                 "heliograph.ledger.topic.replication.factor"
-            ),
+            )
+            or values.integer("offset-syncs.topic.replication.factor"),
             fetch_max_bytes=values.integer("heliograph.fetch.max.bytes"),
             on_data_loss=values.text("heliograph.on.data.loss"),
             auto_offset_reset=self._resolved(consumer, "auto.offset.reset"),

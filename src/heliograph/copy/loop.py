@@ -148,7 +148,7 @@ class CopyLoop:
 
     def _receipt(self, p: PartitionCopy) -> Receipt:
         return Receipt(
-            str(self._context.flow), p.source.topic, p.source.partition, p.acked_source,
+            str(self._context.flow), p.source.topic, p.source.partition, p.mirrored_to,
             p.ack_target, p.records, p.bytes, p.batches, max(p.resumes - 1, 0),
             p.failed or p.broken,
         )  # fmt: skip
@@ -184,8 +184,9 @@ class CopyLoop:
                 self._unsettled.discard(p.source)
 
     def _attach(self, p: PartitionCopy) -> None:
-        self._source_link(p).session.want(p.source, p.position)
+        self._source_link(p)
         self._target_link(p)
+        self._want_more(p)
 
     def _source_link(self, p: PartitionCopy) -> _SourceLink:
         link = self._sources.get(p.source_leader)

@@ -97,6 +97,11 @@ class PartitionCopy:
         return announced
 
     @property
+    def mirrored_to(self) -> int:
+        """The next source offset that is not on the target; markers and holes need no copy."""
+        return self.acked_source if self.queue or self.in_flight else self.position
+
+    @property
     def done(self) -> bool:
         """Whether all that the lease asks for was acknowledged."""
         until = self.lease.until

@@ -1,0 +1,1 @@
+"""What Spark does: the session, and rounds of leases. Only importer of pyspark."""

@@ -1,0 +1,1 @@
+"""Heliograph beside the real MirrorMaker 2: ``python -m benchmarks``, see README.md."""

@@ -1,0 +1,96 @@
+"""How fast a mirror catches up with a backlog, and at what cost."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.bench import SOURCE, TARGET, Bench, MeasureError, Run
+from benchmarks.contenders import Contender, Situation
+from benchmarks.workloads import PARTITIONS, Workload, produce
+from heliograph.model import TopicPartition
+
+__all__ = ["measure", "prepare", "warm_up"]
+
+_POLL_SECONDS = 0.02
+_START_SECONDS = 120.0
+_STALL_SECONDS = 45.0
+
+
+def warm_up(bench: Bench, workload: Workload, records: int) -> None:
+    """Writes to both brokers and reads from the source's: their JITs favour nobody afterwards."""
+    for alias in (SOURCE, TARGET):
+        bench.create_topics(alias, {"warm-up": PARTITIONS})
+        produce(bench.lab, alias, "warm-up", workload, records)
+    bench.lab.tool(
+        "ConsumerPerformance",
+        *("--bootstrap-server", bench.lab[SOURCE].bootstrap, "--topic", "warm-up"),
+        *("--num-records", str(records), "--timeout", "20000"),
+        timeout_s=120,
+    )
+    for alias in (SOURCE, TARGET):
+        bench.delete_topics(alias)
+
+
+def prepare(bench: Bench, workload: Workload, records: int) -> None:
+    """Produces the backlog that all contenders copy."""
+    bench.create_topics(SOURCE, {workload.name: PARTITIONS})
+    began = time.monotonic()
+    produce(bench.lab, SOURCE, workload.name, workload, records)
+    took = time.monotonic() - began
+    bench.say(f"{workload.name}: {records:,} records produced in {took:.1f} s")
+
+
+def measure(bench: Bench, contender: Contender, workload: Workload) -> dict[str, float]:
+    """Copies the backlog once.
+
+    The window is from the first to the last record on the target. What was there at the first look
+    is not counted, neither as records nor as CPU.
+    """
+    backlog = [TopicPartition(workload.name, i) for i in range(PARTITIONS)]
+    expected = sum(bench.counters[SOURCE].ends(backlog).values())
+    situation = Situation(workload.compression)
+    with bench.run(contender, workload.name, situation, keep=[workload.name]) as run:
+        remote = run.remote_partitions(workload.name, PARTITIONS)
+        first_s, first_records = bench.wait_for_first(run, remote, _START_SECONDS, _POLL_SECONDS)
+        startup_cpu_s = run.footprint.cpu_seconds()
+        bench.say(f"  first record after {first_s:.1f} s")
+        last_s = _wait_for_all(bench, run, remote, expected)
+        cpu_s = run.footprint.cpu_seconds() - startup_cpu_s
+        records = expected - first_records
+        if records <= 0 or last_s <= first_s:
+            raise MeasureError("the backlog is too small: all of it was there at the first look")
+        time.sleep(0.5)  # a repeated record would come now
+        surplus = sum(bench.counters[TARGET].ends(remote).values()) - expected
+        figures = {
+            "rate": records / (last_s - first_s),
+            "cpu": cpu_s / records * 1e6,
+            "memory": run.footprint.peak_mb,
+            "first": first_s,
+            "startup_cpu": startup_cpu_s,
+            "surplus": float(surplus),
+        }
+    bench.say(
+        f"  {figures['rate']:,.0f} records/s, {figures['cpu']:.2f} CPU s per million,"
+        f" {figures['memory']:,.0f} MB"
+    )
+    if surplus:
+        bench.say(f"  [yellow]{surplus:+,} records on the target")
+    return figures
+
+
+def _wait_for_all(bench: Bench, run: Run, remote: list[TopicPartition], expected: int) -> float:
+    """Seconds since the start at which ``expected`` records are on the target."""
+    best, progress_at = 0, time.monotonic()
+    while True:
+        seen = sum(bench.counters[TARGET].ends(remote).values())
+        now = time.monotonic()
+        if seen >= expected:
+            return now - run.started
+        if seen > best:
+            best, progress_at = seen, now
+        elif now - progress_at > _STALL_SECONDS:
+            raise MeasureError(
+                f"stuck at {best:,} of {expected:,} records for {_STALL_SECONDS:.0f} s"
+            )
+        run.mirror.require_running()
+        time.sleep(_POLL_SECONDS)

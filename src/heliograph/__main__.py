@@ -1,0 +1,5 @@
+"""``python -m heliograph``."""
+
+from heliograph.cli import main
+
+main()

@@ -1,0 +1,182 @@
+"""How a running mirror shows itself: a live table, plain lines, or JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.table import Table
+
+from heliograph.service.monitor import FlowStatus
+
+_PLAIN_SECONDS = 5.0
+_JSON_SECONDS = 2.0
+
+Status = Callable[[], Sequence[FlowStatus]]
+
+
+class Reporter(Protocol):
+    """Shows the status until left; says single things in between."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+    def say(self, text: str) -> None:
+        """One line about what happens now."""
+
+
+def reporter(form: str, status: Status) -> Reporter:
+    """The reporter for ``-o``: ``auto`` is a table on a terminal and plain lines elsewhere."""
+    if form == "json":
+        return _Lines(status, _JSON_SECONDS, _json_status, _json_event)
+    if form == "table" or (form == "auto" and sys.stdout.isatty()):
+        return _LiveTable(status)
+    return _Lines(status, _PLAIN_SECONDS, _plain_status, _plain_event)
+
+
+def amount(value: float) -> str:
+    """A count for people: 950, 12.3k, 4.56M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= unit:
+            return f"{value / (1e3 if name == 'k' else unit):.3g}{name}"
+    return f"{value:.0f}"
+
+
+def table(statuses: Sequence[FlowStatus]) -> Table:
+    """One row a flow; failing partitions below, each with its reason."""
+    grid = Table(title="heliograph", title_justify="left", expand=False)
+    for name in ("flow", "topics", "partitions", "records/s", "bytes/s", "lag (records)",
+                 "lag (seconds)", "mirrored", "state"):  # fmt: skip
+        grid.add_column(name, justify="left" if name in {"flow", "state"} else "right")
+    for s in statuses:
+        state = f"[red]{len(s.failed)} failing" if s.failed else "[green]mirroring"
+        if not s.failed and s.lag_records == 0:
+            state = "[green]in step"
+        grid.add_row(
+            s.flow, str(s.topics), str(s.partitions), amount(s.records_per_second),
+            amount(s.bytes_per_second), f"{s.lag_records:,}", f"{s.lag_seconds:.1f}",
+            f"{s.records_total:,}", state,
+        )  # fmt: skip
+    for s in statuses:
+        for partition, error in list(s.failed.items())[:5]:
+            grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {error}\n"
+    return grid
+
+
+class _LiveTable:
+    def __init__(self, status: Status) -> None:
+        self._console = Console()
+        self._status = status
+        self._live = Live(
+            get_renderable=lambda: table(self._status()), console=self._console,
+            refresh_per_second=2, transient=False,
+        )  # fmt: skip
+        self._handler = RichHandler(console=self._console, show_path=False, markup=False)
+
+    def __enter__(self) -> Self:
+        _attach(self._handler)
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        logging.getLogger("heliograph").removeHandler(self._handler)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False)
+
+
+class _Lines:
+    """Prints a line a flow at an interval, and events as they come."""
+
+    def __init__(
+        self,
+        status: Status,
+        interval: float,
+        line: Callable[[FlowStatus], str],
+        event: Callable[[str, str], str],
+    ) -> None:
+        self._status = status
+        self._interval = interval
+        self._line = line
+        self._event = event
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="reporting", daemon=True)
+        self._handler = _EventHandler(lambda level, text: self._print(event(level, text)))
+
+    def __enter__(self) -> Self:
+        _attach(self._handler)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(1)
+        for status in self._status():
+            self._print(self._line(status))
+        logging.getLogger("heliograph").removeHandler(self._handler)
+
+    def say(self, text: str) -> None:
+        self._print(self._event("info", text))
+
+    def _loop(self) -> None:
+        while not self._stopping.wait(self._interval):
+            for status in self._status():
+                self._print(self._line(status))
+
+    @staticmethod
+    def _print(text: str) -> None:
+        print(text, flush=True)
+
+
+class _EventHandler(logging.Handler):
+    def __init__(self, tell: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.levelname.lower(), record.getMessage())
+
+
+def _attach(handler: logging.Handler) -> None:
+    logger = logging.getLogger("heliograph")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+
+
+def _plain_status(s: FlowStatus) -> str:
+    line = (
+        f"{time.strftime('%H:%M:%S')} {s.flow}: {s.topics} topics, {s.partitions} partitions,"
+        f" {amount(s.records_per_second)} records/s, {amount(s.bytes_per_second)} bytes/s,"
+        f" lag {s.lag_records:,} records, {s.lag_seconds:.1f} s, {s.records_total:,} mirrored"
+    )
+    for partition, error in s.failed.items():
+        line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition} cannot be mirrored: {error}"
+    return line
+
+
+def _plain_event(level: str, text: str) -> str:
+    return f"{time.strftime('%H:%M:%S')} {'' if level == 'info' else level + ': '}{text}"
+
+
+def _json_status(s: FlowStatus) -> str:
+    return json.dumps({"time": round(time.time(), 3), "event": "status", **asdict(s)})
+
+
+def _json_event(level: str, text: str) -> str:
+    return json.dumps({"time": round(time.time(), 3), "event": level, "message": text})

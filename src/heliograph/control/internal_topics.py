@@ -1,0 +1,75 @@
+"""The internal topics of a flow: ledger, offset syncs, heartbeats. Runs in the driver at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heliograph.config import FlowConfig
+from heliograph.errors import StartError
+from heliograph.policy import ledger_topic, policy_from
+from heliograph.wire import admin
+from heliograph.wire.cluster import ClusterClient
+
+#: As MM2: somebody else created it, or an administrator must; if it is there, all is well.
+_ASSUME_PRESENT = frozenset({29, 31, 35})  # topic/cluster authorization, unsupported version
+_COMPACTED = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    client: ClusterClient
+    topic: str
+    replication_factor: int
+    key: str
+
+
+def ensure(config: FlowConfig, source: ClusterClient | None, target: ClusterClient) -> None:
+    """Create what the flow needs; raises StartError naming every key that does not fit.
+
+    ``source`` is None for a flow that only emits heartbeats.
+    """
+    policy = policy_from(config)
+    wanted: list[_Wanted] = []
+    if config.emit_heartbeats_enabled:
+        wanted.append(_Wanted(target, policy.heartbeats_topic(),
+                              config.heartbeats_topic_replication_factor,
+                              "heartbeats.topic.replication.factor"))  # fmt: skip
+    if config.enabled and source is not None:
+        wanted.append(_Wanted(target, ledger_topic(config.flow.source),
+                              config.ledger_topic_replication_factor,
+                              "heliograph.ledger.topic.replication.factor"))  # fmt: skip
+        if config.emit_offset_syncs_enabled:
+            on_source = config.offset_syncs_topic_location == "source"
+            wanted.append(_Wanted(source if on_source else target, offset_syncs_topic(config),
+                                  config.offset_syncs_topic_replication_factor,
+                                  "offset-syncs.topic.replication.factor"))  # fmt: skip
+    problems = [p for w in wanted if (p := _create(w, config)) is not None]
+    if problems:
+        raise StartError(
+            "topics.internal",
+            "internal topics cannot be created:\n  " + "\n  ".join(problems),
+            "set these keys to at most the number of brokers, or -1 for the cluster's default",
+        )
+
+
+def offset_syncs_topic(config: FlowConfig) -> str:
+    """MM2's name, by the alias of the other side."""
+    on_source = config.offset_syncs_topic_location == "source"
+    other = config.flow.target if on_source else config.flow.source
+    return policy_from(config).offset_syncs_topic(other)
+
+
+def _create(wanted: _Wanted, config: FlowConfig) -> str | None:
+    client = wanted.client
+    if wanted.topic in client.metadata([wanted.topic]).topics:
+        return None
+    topic = admin.NewTopic(wanted.topic, 1, wanted.replication_factor, _COMPACTED)
+    failed = admin.create_topics(client, [topic], config.admin_timeout_ms)
+    error = failed.get(wanted.topic)
+    if error is None or error.code in _ASSUME_PRESENT:
+        return None
+    brokers = len(client.metadata(()).brokers)
+    return (
+        f"{error} [{wanted.key}={wanted.replication_factor} ({config.origin(wanted.key)});"
+        f" cluster {client.alias} has {brokers} broker(s)]"
+    )

@@ -1,0 +1,67 @@
+"""Keeps a Spark session alive: starts it beside other work, and again if its JVM dies. Driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from heliograph.model import Lease, Receipt
+from heliograph.spark import session
+from heliograph.spark.rounds import run_round
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """A Spark session that outlives its JVM. Thread-safe."""
+
+    def __init__(self, master: str | None, flows: int) -> None:
+        self._master = master
+        self._flows = flows
+        self._lock = threading.Lock()
+        self._spark: session.SparkEngine | None = None
+        self._error: BaseException | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._start, name="starting Spark", daemon=True)
+
+    def begin(self) -> None:
+        """Start Spark in the background: it takes seconds that topics can use."""
+        self._thread.start()
+
+    def _start(self) -> None:
+        try:
+            self._spark = session.start(self._master, self._flows)
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            self._error = error
+
+    @property
+    def parallelism(self) -> int:
+        """Spark's parallelism; waits until it has started."""
+        return self._ready().parallelism
+
+    def _ready(self) -> session.SparkEngine:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._spark is not None  # noqa: S101 - one of the two is set
+        return self._spark
+
+    def run_round(self, leases: Sequence[Lease]) -> list[Receipt]:
+        """Run one round, on a new session if the old one's JVM is gone."""
+        spark = self._ready()
+        with self._lock:
+            if not spark.alive and not self._stopping and spark is self._spark:
+                log.warning("Spark's JVM is gone; starting another")
+                spark.stop()
+                self._spark = session.start(self._master, self._flows)
+            spark = self._ready()
+        return run_round(spark.session, leases)
+
+    def stop(self) -> None:
+        """End Spark; waits for a start that is under way."""
+        self._stopping = True
+        if self._thread.ident is not None:
+            self._thread.join(10)
+        if self._spark is not None:
+            self._spark.stop()

@@ -1,0 +1,151 @@
+"""The mirror: all flows of a file, from start to clean stop. Runs in the driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from heliograph.config import MirrorMakerConfig
+from heliograph.control.scheduler import Scheduler
+from heliograph.errors import HeliographError
+from heliograph.model import Lease, LeasedPartition, TopicPartition
+from heliograph.service.engine import Engine
+from heliograph.service.flow import FlowRuntime
+from heliograph.service.monitor import FlowMonitor, FlowStatus
+from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
+
+log = logging.getLogger(__name__)
+
+_MEASURE_SECONDS = 2.0
+#: One round of ``--once`` may take this long before it is planned anew.
+_ONCE_ROUND_SECONDS = 60.0
+#: Rounds of ``--once`` in a row that may pass without any progress.
+_ONCE_PATIENCE_ROUNDS = 3
+
+
+class Mirror:
+    """Runs the flows of one configuration."""
+
+    def __init__(self, config: MirrorMakerConfig, master: str | None = None) -> None:
+        self._flows = [FlowRuntime(f) for f in config.flows]
+        self._enabled = [f for f in self._flows if f.config.enabled]
+        self._engine = Engine(master, len(self._enabled))
+        self._scheduler = Scheduler()
+        self._monitors: list[FlowMonitor] = []
+        self._keeper: RoundKeeper | None = None
+        self._stopped = threading.Event()
+
+    # -- start and stop -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect every flow and start Spark beside it; raises StartError."""
+        if self._enabled:
+            self._engine.begin()
+        with ThreadPoolExecutor(max(len(self._flows), 1)) as pool:
+            list(pool.map(FlowRuntime.prepare, self._flows))
+        self._monitors = [FlowMonitor(f) for f in self._enabled]
+        for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
+            self._scheduler.repeat(
+                monitor.measure, _MEASURE_SECONDS, f"measuring the lag of {runtime.flow}"
+            )
+        for runtime in self._flows:
+            config = runtime.config
+            if config.emit_heartbeats_enabled:
+                self._scheduler.repeat(
+                    runtime.heartbeats().emit, config.emit_heartbeats_interval_seconds,
+                    f"emitting heartbeats for {runtime.flow}",
+                )  # fmt: skip
+
+    def stop(self) -> None:
+        """Stop everything; may be called from a signal handler's thread, and twice."""
+        self._stopped.set()
+        if self._keeper is not None:
+            self._keeper.stop()
+
+    def close(self) -> None:
+        """Release what `start` took. Batches in flight are counted by whoever resumes."""
+        self.stop()
+        self._scheduler.stop()
+        self._engine.stop()
+        for runtime in self._flows:
+            runtime.close()
+
+    def status(self) -> list[FlowStatus]:
+        """How the enabled flows are doing."""
+        return [m.status() for m in self._monitors]
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Mirror until `stop`."""
+        if not self._enabled:
+            self._stopped.wait()
+            return
+        most = self._engine.parallelism
+        flows = [FlowLeases(r, m, most) for r, m in zip(self._enabled, self._monitors, strict=True)]
+        seconds = min(f.config.lease_seconds for f in self._enabled)
+        keeper = self._keeper = RoundKeeper(flows, self._engine.run_round, seconds)
+        for runtime in self._enabled:
+            if runtime.config.refresh_topics_enabled:
+                self._scheduler.repeat(
+                    lambda r=runtime: r.refresh_topics() and keeper.changed(),
+                    runtime.config.refresh_topics_interval_seconds,
+                    f"refreshing the topics of {runtime.flow}",
+                )
+        if not self._stopped.is_set():
+            keeper.run()
+
+    def run_once(self) -> None:
+        """Copy all that is on the sources now; raises HeliographError if some cannot be copied."""
+        goals = {str(f.flow): dict(f.source_ends()) for f in self._enabled}
+        monitors = {str(f.flow): m for f, m in zip(self._enabled, self._monitors, strict=True)}
+        most = self._engine.parallelism
+        idle_rounds = 0
+        errors: dict[str, str] = {}
+        while any(goals.values()) and not self._stopped.is_set():
+            leases = [x for f in self._enabled for x in self._once_leases(f, goals, most)]
+            receipts = self._engine.run_round(leases)
+            distribute(receipts, monitors)
+            errors = {}
+            for r in receipts:
+                partition = TopicPartition(r.topic, r.partition)
+                if r.source_position >= goals[r.flow].get(partition, 0):
+                    goals[r.flow].pop(partition, None)
+                elif r.error:
+                    errors[f"{r.flow} {partition}"] = r.error
+            moved = any(r.records for r in receipts)
+            idle_rounds = 0 if moved else idle_rounds + 1
+            if errors and idle_rounds >= _ONCE_PATIENCE_ROUNDS:
+                break
+        if any(goals.values()) and not self._stopped.is_set():
+            lines = [f"{where}: {error}" for where, error in errors.items()]
+            raise HeliographError(
+                "once.incomplete", "not everything could be mirrored:\n  " + "\n  ".join(lines)
+            )
+        for monitor in self._monitors:
+            monitor.measure()
+
+    @staticmethod
+    def _once_leases(
+        runtime: FlowRuntime, goals: dict[str, dict[TopicPartition, int]], most: int
+    ) -> Sequence[Lease]:
+        left = goals[str(runtime.flow)]
+        if not left:
+            return []
+        assert runtime.context is not None  # noqa: S101 - prepared
+        now = time.time()
+        count = min(runtime.config.tasks_max or most, len(left))
+        names = runtime.plan.partitions
+        ordered = sorted(left, key=lambda p: (-left[p], p))
+        return [
+            Lease(
+                runtime.context,
+                tuple(LeasedPartition(p, names[p], left[p]) for p in ordered[i::count]),
+                now,
+                now + _ONCE_ROUND_SECONDS,
+            )
+            for i in range(count)
+        ]

@@ -1,0 +1,140 @@
+"""Keeps partitions leased: round after round, overlapping by a moment. Runs in the driver.
+
+A round's tasks are started a little before the round begins and wait; at its beginning they resume
+and copy, while the round before comes to its end. New partitions get a round of their own for what
+is left of the current one. A round that fails is planned anew at once: nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from heliograph.control.assignment import assign
+from heliograph.model import Lease, LeasedPartition, Receipt, TopicPartition
+from heliograph.service.flow import FlowRuntime
+from heliograph.service.monitor import FlowMonitor
+
+log = logging.getLogger(__name__)
+
+#: Tasks are submitted this long before their round begins: starting them takes about 0.15 s.
+_LEAD_SECONDS = 1.0
+#: Two rounds hold the same partitions for this long; the sequences keep them from harm.
+_OVERLAP_SECONDS = 0.03
+#: The first round is short, so that sizes and errors are known early.
+_FIRST_ROUND_SECONDS = 3.0
+_FAILED_PAUSE_SECONDS = 0.5
+#: A backlog of this many records weighs as much as this many records per second.
+_BACKLOG_HORIZON_SECONDS = 10.0
+
+RunRound = Callable[[Sequence[Lease]], list[Receipt]]
+
+
+class FlowLeases:
+    """Deals the partitions of one flow; remembers who had what."""
+
+    def __init__(self, runtime: FlowRuntime, monitor: FlowMonitor, most: int) -> None:
+        self.runtime = runtime
+        self.monitor = monitor
+        self._most = runtime.config.tasks_max or most
+        self._groups: list[list[TopicPartition]] = []
+        self._leased: set[TopicPartition] = set()
+
+    def plan(self, starts_at: float, deadline: float) -> list[Lease]:
+        """Leases for everything that the flow mirrors."""
+        partitions = self.runtime.plan.partitions
+        weights = {p: self._weight(p) for p in partitions}
+        self._groups = assign(weights, self._most, self._groups)
+        self._leased = set(partitions)
+        return [self._lease(group, starts_at, deadline) for group in self._groups]
+
+    def added(self, starts_at: float, deadline: float) -> list[Lease]:
+        """A lease for the partitions that appeared since `plan`."""
+        new = sorted(self.runtime.plan.partitions.keys() - self._leased)
+        self._leased.update(new)
+        return [self._lease(new, starts_at, deadline)] if new else []
+
+    def _weight(self, partition: TopicPartition) -> float:
+        return 1.0 + self.monitor.lag_of(partition) / _BACKLOG_HORIZON_SECONDS
+
+    def _lease(self, group: Sequence[TopicPartition], starts_at: float, deadline: float) -> Lease:
+        names = self.runtime.plan.partitions
+        leased = tuple(LeasedPartition(p, names[p]) for p in group if p in names)
+        assert self.runtime.context is not None  # noqa: S101 - prepared
+        return Lease(self.runtime.context, leased, starts_at, deadline)
+
+
+class RoundKeeper:
+    """Runs rounds until stopped."""
+
+    def __init__(
+        self,
+        flows: Sequence[FlowLeases],
+        run_round: RunRound,
+        lease_seconds: float,
+    ) -> None:
+        self._flows = flows
+        self._run_round = run_round
+        self._lease_seconds = lease_seconds
+        self._wake = threading.Event()
+        self._stopping = False
+        self._failed = False
+        self._monitors = {str(f.runtime.flow): f.monitor for f in flows}
+        # Two overlapping rounds and the extra rounds of partitions that appear meanwhile.
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="round")
+
+    def changed(self) -> None:
+        """There are partitions without a lease."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End `run`; the round in progress is left to its fate."""
+        self._stopping = True
+        self._wake.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def run(self) -> None:
+        """Plan and submit rounds until `stop`."""
+        begins = time.time()
+        length = _FIRST_ROUND_SECONDS
+        while not self._stopping:
+            ends = begins + length
+            deadline = ends + _OVERLAP_SECONDS
+            self._submit([x for f in self._flows for x in f.plan(begins, deadline)])
+            while not self._stopping and time.time() < ends - _LEAD_SECONDS:
+                self._wake.wait(max(0.0, ends - _LEAD_SECONDS - time.time()))
+                self._wake.clear()
+                now = time.time()
+                if self._failed:
+                    self._failed = False
+                    time.sleep(_FAILED_PAUSE_SECONDS)
+                    ends = time.time()
+                    break
+                if now < ends:
+                    self._submit([x for f in self._flows for x in f.added(now, deadline)])
+            begins, length = max(ends, time.time()), self._lease_seconds
+
+    def _submit(self, leases: list[Lease]) -> None:
+        leases = [lease for lease in leases if lease.partitions]
+        if leases and not self._stopping:
+            self._pool.submit(self._run_round, leases).add_done_callback(self._finished)
+
+    def _finished(self, future: Future[list[Receipt]]) -> None:
+        if future.cancelled() or self._stopping:
+            return
+        error = future.exception()
+        if error is not None:
+            log.warning("a round failed and is planned anew: %s", str(error).splitlines()[0])
+            self._failed = True
+            self._wake.set()
+            return
+        distribute(future.result(), self._monitors)
+
+
+def distribute(receipts: Sequence[Receipt], monitors: dict[str, FlowMonitor]) -> None:
+    """Give each flow's receipts to its monitor."""
+    for flow, monitor in monitors.items():
+        monitor.receive([r for r in receipts if r.flow == flow])

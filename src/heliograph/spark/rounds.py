@@ -1,0 +1,48 @@
+"""A round: one Spark job, one task per lease, receipts out. Submitted by the driver.
+
+Only the DataFrame API, so that the same code runs over Spark Connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from heliograph.copy.loop import CopyLoop
+from heliograph.model import Lease, Receipt
+
+_RECEIPT_DDL = (
+    "flow string, topic string, partition int, source_position long, target_end long,"
+    " records long, bytes long, batches long, resumes int, error string"
+)
+_RECEIPT_SCHEMA = pa.schema([
+    ("flow", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
+    ("source_position", pa.int64()), ("target_end", pa.int64()), ("records", pa.int64()),
+    ("bytes", pa.int64()), ("batches", pa.int64()), ("resumes", pa.int32()),
+    ("error", pa.string()),
+])  # fmt: skip
+
+
+def run_round(session: SparkSession, leases: Sequence[Lease]) -> list[Receipt]:
+    """Run the leases, each in a task of its own, and wait for their receipts."""
+    count = len(leases)
+    tasks = session.range(count, numPartitions=count)
+    receipts = tasks.mapInArrow(partial(_hold, list(leases)), _RECEIPT_DDL)
+    return [Receipt(*row) for row in receipts.collect()]
+
+
+def _hold(leases: list[Lease], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The task: runs in an executor's Python worker."""
+    for row in rows:
+        for index in row.column(0).to_pylist():
+            receipts = CopyLoop(leases[index]).run()
+            columns = zip(*map(astuple, receipts), strict=True)
+            arrays = [
+                pa.array(column, field.type)
+                for column, field in zip(columns, _RECEIPT_SCHEMA, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_RECEIPT_SCHEMA)

@@ -1,0 +1,126 @@
+"""The Spark session of a mirror: small, quiet, quick to start. Runs in the driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from heliograph.errors import StartError
+from heliograph.lab.java import find_java
+
+#: A task that loses its worker is given to another one this often before its round is planned anew.
+_TASK_FAILURES = 4
+_QUIET = Path(__file__).with_name("log4j2.properties")
+#: The JVM only schedules: the first compiler tier and the simplest collector start fastest and
+#: take the least from the cores that copy.
+_JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k -XX:MaxMetaspaceSize=256m"
+_JVM_MEMORY = "512m"
+
+
+class SparkEngine:
+    """A running Spark session with the log file that its JVM and workers write to."""
+
+    def __init__(self, session: SparkSession, log: Path, jvm_pid: int) -> None:
+        self.session = session
+        self.log = log
+        self.jvm_pid = jvm_pid
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks Spark wants to run at once."""
+        return int(self.session.sparkContext.defaultParallelism)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the JVM is still there."""
+        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark offers no way to ask
+        process = getattr(gateway, "proc", None)
+        return process is None or process.poll() is None
+
+    def stop(self) -> None:
+        """Cancel every round and end the JVM; workers die with it."""
+        context = self.session.sparkContext
+        with suppress(Exception):
+            context.cancelAllJobs()
+        with suppress(Exception):
+            self.session.stop()
+        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark offers no way to end its JVM
+        if gateway is not None:
+            with suppress(Exception):
+                gateway.shutdown()
+            process = getattr(gateway, "proc", None)
+            if process is not None:
+                process.stdin.close()
+                with suppress(Exception):
+                    process.wait(2)
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            SparkContext._gateway = None  # noqa: SLF001
+            SparkContext._jvm = None  # noqa: SLF001
+        with suppress(OSError):
+            self.log.unlink()
+
+
+def start(master: str | None, flows: int) -> SparkEngine:
+    """Start Spark; raises StartError if Java is missing, too old, or Spark does not come up.
+
+    Without ``master`` it runs in this machine with slots for two overlapping rounds of every flow.
+    """
+    java = find_java()
+    cores = os.cpu_count() or 2
+    slots = max(8, 4 * cores * max(flows, 1))
+    conf = SparkConf()
+    settings = {
+        "spark.master": master or f"local[{slots},{_TASK_FAILURES}]",
+        "spark.app.name": "heliograph",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": _JVM_MEMORY,
+        "spark.driver.extraJavaOptions": f"{_JVM_FLAGS} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
+        "spark.python.daemon.module": "heliograph.spark.daemon",
+        "spark.python.task.killTimeout": "200ms",
+        "spark.sql.adaptive.enabled": "false",
+        # A round is a range and a Python call: compiling Java for it costs a second at the start.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.ui.retainedExecutions": "1",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.speculation": "false",
+    }
+    if master is None:
+        # In one process there is nothing to talk to beyond loopback.
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+                     "spark.default.parallelism": str(cores)}  # fmt: skip
+    for key, value in settings.items():
+        conf.set(key, value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("JAVA_HOME", str(java.parent.parent))
+    descriptor, name = tempfile.mkstemp(prefix="heliograph-spark-", suffix=".log")
+    log = Path(name)
+    try:
+        output = {"stdout": descriptor, "stderr": descriptor}
+        gateway = launch_gateway(conf, popen_kwargs=output)
+        session = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    except (PySparkException, OSError) as error:
+        tail = log.read_text(errors="replace").strip().splitlines()[-3:]
+        raise StartError(
+            "spark.start",
+            f"Spark did not start with master {settings['spark.master']}: {error}",
+            "its last words: " + (" | ".join(tail) or "none") + f" (log: {log})",
+        ) from error
+    finally:
+        os.close(descriptor)
+    session.sparkContext.setLogLevel("ERROR")
+    return SparkEngine(session, log, gateway.proc.pid if gateway.proc else 0)
