@@ -1,10 +1,10 @@
 """Errors that a person reads. Each has a stable code, says what, where, and what to do next.
 
-    HeliographError
-    +-- ConfigError      the file or a key in it (exit code 2, as MM2)
-    +-- StartError       a flow cannot start: cluster, credentials, Spark, Java (exit code 3, as MM2)
-    +-- LabError         a lab cluster cannot be fetched, started or stopped
-    +-- PartitionError   one partition cannot go on; the others do
+HeliographError
++-- ConfigError      the file or a key in it (exit code 2, as MM2)
++-- StartError       a flow cannot start: cluster, credentials, Spark, Java (exit code 3, as MM2)
++-- LabError         a lab cluster cannot be fetched, started or stopped
++-- PartitionError   one partition cannot go on; the others do
 """
 
 

@@ -46,7 +46,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @property
     def last_offset(self) -> int:
@@ -56,7 +56,7 @@ class BatchHeader(NamedTuple):
     @property
     def dense(self) -> bool:
         """Whether every offset of the batch has a record (compaction removes some)."""
-        return self.count == self.last_offset_delta + 1
+        return self.record_count == self.last_offset_delta + 1
 
     @property
     def codec(self) -> int:
@@ -98,7 +98,9 @@ def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
         (length,) = _LENGTH.unpack_from(records, position + 8)
         if position + _LENGTH_END + length <= end:
             (base,) = struct.unpack_from(">q", records, position)
-            legacy = BatchHeader(base, length, -1, records[position + 16], 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            legacy = BatchHeader(
+                base, length, -1, records[position + 16], 0, 0, 0, 0, 0, 0, 0, 0, 0
+            )
             yield legacy, records[position : position + _LENGTH_END + length]
 
 
@@ -115,7 +117,5 @@ def stamp(header: BatchHeader, batch: memoryview, producer_id: int, sequence: in
     The caller has checked the CRC of what came in.
     """
     _ATTRIBUTES.pack_into(batch, 21, header.attributes & _CODEC_MASK)
-    _IDENTITY.pack_into(
-        batch, 43, producer_id, PRODUCER_EPOCH, sequence % SEQUENCE_MODULUS
-    )
+    _IDENTITY.pack_into(batch, 43, producer_id, PRODUCER_EPOCH, sequence % SEQUENCE_MODULUS)
     _OUTSIDE_CRC.pack_into(batch, 0, 0, header.length, -1, 2, crc32c(batch[21:]))

@@ -17,7 +17,7 @@ from heliograph.batch.records import Record, build, decode
 
 
 class CorruptBatch(Exception):
-    """A source batch whose CRC is wrong or whose records cannot be read. Never given a fresh CRC."""
+    """A source batch with a wrong CRC or unreadable records. Never given a fresh CRC."""
 
 
 class Piece(NamedTuple):
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     data: memoryview
     records: list[Record] | None
     runs: list[tuple[int, int]]
-    count: int
+    record_count: int
     next_offset: int
 
     def signed(self, producer_id: int, sequence: int) -> memoryview:
@@ -73,7 +73,7 @@ def pieces(
         is_aborted = transactions.covers(header)
         if header.last_offset < start:
             continue
-        if is_aborted or header.control or header.count == 0:
+        if is_aborted or header.control or header.record_count == 0:
             yield header.last_offset + 1
             continue
         if not crc_matches(header, batch):
@@ -83,18 +83,16 @@ def pieces(
             )
         whole = header.base_offset >= start
         if whole and header.dense and not header.log_append_time:
-            run = [(header.base_offset, header.count)]
-            yield Piece(header, batch, None, run, header.count, header.last_offset + 1)
+            run = [(header.base_offset, header.record_count)]
+            yield Piece(header, batch, None, run, header.record_count, header.last_offset + 1)
         else:
             yield from _reencode(header, batch, start)
 
 
-def _reencode(
-    header: BatchHeader | None, batch: memoryview, start: int
-) -> Iterator[Piece | int]:
+def _reencode(header: BatchHeader | None, batch: memoryview, start: int) -> Iterator[Piece | int]:
     try:
         kept = [r for r in decode(batch) if r.offset >= start]
-    except Exception as error:  # noqa: BLE001 - the compiled codec raises many kinds
+    except Exception as error:
         raise CorruptBatch(f"a source batch cannot be decoded: {error}") from error
     following = header.last_offset + 1 if header is not None else -1
     if not kept:

@@ -16,7 +16,11 @@ _COMMANDS = {
     "run": ("heliograph.cli.run", "run_command", "Mirror the flows of an mm2.properties file."),
     "config": ("heliograph.cli.config", "config_group", "Look at a configuration and its keys."),
     "lab": ("heliograph.cli.lab", "lab_group", "Real Kafka clusters on this machine, to try with."),
-    "demo": ("heliograph.cli.demo", "demo_command", "Watch a mirror survive a kill -9, with proof."),
+    "demo": (
+        "heliograph.cli.demo",
+        "demo_command",
+        "Watch a mirror survive a kill -9, with proof.",
+    ),
 }
 #: MM2's exit code for bad arguments (-1).
 _BAD_ARGUMENTS = 255

@@ -156,6 +156,8 @@ def _attach(handler: logging.Handler) -> None:
     logger = logging.getLogger("heliograph")
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    # py4j logs to the root logger when a JVM dies; what matters of it is said by the engine.
+    logging.getLogger().addHandler(logging.NullHandler())
     logger.addHandler(handler)
 
 

@@ -29,7 +29,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--clusters", multiple=True, metavar="B ...",
-              help="Only flows into these clusters; several: --clusters B C, as in MM2.")  # fmt: skip
+              help="Only flows into these clusters: --clusters B C, as in MM2.")  # fmt: skip
 @click.argument("more_clusters", nargs=-1, metavar="")
 @click.option("--master", help="Spark master; this machine's cores by default.")
 @click.option("--once", is_flag=True, help="Copy all that is there now, then exit with 0.")

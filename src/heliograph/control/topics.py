@@ -87,7 +87,11 @@ class TopicRefresh:
                 remote[name],
                 len(topic.partitions),
                 self._config.replication_factor,
-                {k: v for k, v in overrides.get(name, {}).items() if not self._excluded_property(k)},
+                {
+                    k: v
+                    for k, v in overrides.get(name, {}).items()
+                    if not self._excluded_property(k)
+                },
             )
             for name, topic in missing.items()
         ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import Run
-from heliograph.model import LeasedPartition, TopicPartition
+from heliograph.model import LeasedPartition, Receipt, TopicPartition
 
 
 @dataclass(slots=True)
@@ -54,7 +54,6 @@ class PartitionCopy:
     target_next: int = 0
     ack_target: int = 0
     acked_source: int = -1
-    high_watermark: int = -1
     queue: deque[Outgoing] = field(default_factory=deque)
     in_flight: deque[Outgoing] = field(default_factory=deque)
     queued_bytes: int = 0
@@ -96,8 +95,32 @@ class PartitionCopy:
             self.target_next += count
         return announced
 
+    def acknowledged(self, outgoing: Outgoing, base_offset: int) -> None:
+        """A batch is on the target at ``base_offset``."""
+        self.ack_target = base_offset + outgoing.count
+        self.acked_source = outgoing.next_source
+        self.records += outgoing.count
+        self.bytes += len(outgoing.data)
+        self.batches += 1
+        self.attempts = 0
+
+    def receipt(self, flow: str) -> Receipt:
+        """What became of the partition."""
+        return Receipt(
+            flow=flow,
+            topic=self.source.topic,
+            partition=self.source.partition,
+            source_position=self._mirrored_to,
+            target_end=self.ack_target,
+            records=self.records,
+            bytes=self.bytes,
+            batches=self.batches,
+            resumes=max(self.resumes - 1, 0),
+            error=self.failed or self.broken,
+        )
+
     @property
-    def mirrored_to(self) -> int:
+    def _mirrored_to(self) -> int:
         """The next source offset that is not on the target; markers and holes need no copy."""
         return self.acked_source if self.queue or self.in_flight else self.position
 

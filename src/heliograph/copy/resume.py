@@ -44,7 +44,9 @@ class Resumer:
             p.target_leader = target.leader(p.target.topic, p.target.partition)
             if p.source_leader < 0 or p.target_leader < 0:
                 side = "source" if p.source_leader < 0 else "target"
-                p.broken = f"no leader for {p.source if p.source_leader < 0 else p.target} on the {side}"
+                p.broken = (
+                    f"no leader for {p.source if p.source_leader < 0 else p.target} on the {side}"
+                )
                 continue
             p.broken = ""
             p.place = Place(
@@ -113,7 +115,7 @@ class Resumer:
                 run = _run_at_target(ledger, header.base_offset)
                 estimate = run.sequence + max(header.base_offset - run.target, 0)
                 first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
-                return first + header.count
+                return first + header.record_count
             position = header.base_offset - 1
         # Nothing of ours is left in the log: retention or DeleteRecords took it, or it never came.
         run = _run_at_target(ledger, end)
@@ -151,28 +153,27 @@ class Resumer:
                 p.start(_place(self._ledger.at(p.place), 0))
 
     def out_of_range(self, p: PartitionCopy) -> None:
-        """The source no longer has (or does not have) the position: loss or truncation, by policy."""
+        """The source does not have the position: data loss or truncation, by policy."""
         source, _ = self.locate([p])
         start = admin.list_offsets(self._source, source, [p.source], admin.EARLIEST).get(p.source)
         end = admin.list_offsets(self._source, source, [p.source], admin.LATEST).get(p.source)
         if start is None or end is None:
             raise ConnectionFailed(f"the leader of {p.source} on the source did not answer")
         if p.position > end:
-            p.failed = str(PartitionError(
+            raise PartitionError(
                 "source.truncated",
                 f"{p.source} on {self._context.flow.source} ends at {end}, but records up to"
                 f" {p.position} were mirrored: the source lost its tail (unclean election?)",
                 "compare the two logs; delete the target topic to mirror it from the start",
-            ))  # fmt: skip
-        elif p.position < start and not self._context.continue_on_data_loss:
-            p.failed = str(PartitionError(
+            )
+        if p.position < start and not self._context.continue_on_data_loss:
+            raise PartitionError(
                 "source.data-loss",
                 f"retention removed {start - p.position} offsets of {p.source} on"
                 f" {self._context.flow.source} before they were mirrored: [{p.position}, {start})",
                 "set heliograph.on.data.loss=continue to go on behind the gap",
-            ))  # fmt: skip
-        else:
-            p.position = max(p.position, start)
+            )
+        p.position = max(p.position, start)
 
 
 def _place(ledger: PartitionLedger, sequence: int) -> Position:

@@ -1,4 +1,4 @@
-"""Writes MM2's offset syncs beside the copy loop, without ever making it wait. Runs in executors."""
+"""Writes MM2's offset syncs beside the copy loop, which never waits for it. Runs in executors."""
 
 from __future__ import annotations
 

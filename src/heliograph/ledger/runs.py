@@ -23,9 +23,9 @@ class Run(NamedTuple):
 class PartitionLedger:
     """The runs of one source partition in one target partition (both identified by topic id).
 
-    Invariant: sequences strictly increase; the first entry written for a sequence decides the source
-    offset, whoever wrote it, so that writers that start at the same time agree; a later entry may
-    only correct its target offset (a foreign write shifted it).
+    Invariant: sequences strictly increase; the first entry written for a sequence decides the
+    source offset, whoever wrote it, so that writers that start at the same time agree; a later
+    entry may only correct its target offset (a foreign write shifted it).
     """
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
@@ -56,7 +56,7 @@ class PartitionLedger:
         return self._runs[index - 1] if index else None
 
     def source_of(self, sequence: int) -> int:
-        """Source offset of the record with that sequence; of the next one if it is not there yet."""
+        """Source offset of the record with that sequence, or where to look for it next."""
         run = self.at_sequence(sequence)
         if run is None:
             raise KeyError(sequence)
@@ -74,7 +74,9 @@ class PartitionLedger:
         index = bisect_right(self._runs, target_end, key=_by_target)
         # A run announced but not begun starts exactly at the end: what is next is its source.
         run = self._runs[max(index - 1, 0)]
-        return run.source + max(target_end - run.target, 0)
+        position = run.source + max(target_end - run.target, 0)
+        # Foreign records between two runs are nobody's progress.
+        return min(position, self._runs[index].source) if index < len(self._runs) else position
 
 
 def _by_sequence(run: Run) -> int:

@@ -51,8 +51,8 @@ class LedgerStore:
         """Earlier generations of the source topic that were mirrored into this target topic."""
         return [
             p for p, ledger in self._places.items()
-            if p != place and ledger.runs and p.source_id != place.source_id
-            and (p.topic, p.partition, p.target_id) == (place.topic, place.partition, place.target_id)
+            if ledger.runs and p.source_id != place.source_id
+            and p._replace(source_id=place.source_id) == place
         ]  # fmt: skip
 
     def refresh(self) -> None:

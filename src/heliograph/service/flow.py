@@ -142,7 +142,8 @@ class FlowRuntime:
         if self.plan.problems and not self.plan.partitions:
             raise StartError(
                 "topics.create",
-                f"flow {self.flow}: no topic can be mirrored:\n  " + "\n  ".join(self.plan.problems),
+                f"flow {self.flow}: no topic can be mirrored:\n  "
+                + "\n  ".join(self.plan.problems),
             )
 
     def heartbeats(self) -> HeartbeatEmitter:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from heliograph.config import MirrorMakerConfig
 from heliograph.control.scheduler import Scheduler
@@ -91,7 +92,7 @@ class Mirror:
         for runtime in self._enabled:
             if runtime.config.refresh_topics_enabled:
                 self._scheduler.repeat(
-                    lambda r=runtime: r.refresh_topics() and keeper.changed(),
+                    partial(_refresh, runtime, keeper),
                     runtime.config.refresh_topics_interval_seconds,
                     f"refreshing the topics of {runtime.flow}",
                 )
@@ -149,3 +150,8 @@ class Mirror:
             )
             for i in range(count)
         ]
+
+
+def _refresh(runtime: FlowRuntime, keeper: RoundKeeper) -> None:
+    if runtime.refresh_topics():
+        keeper.changed()

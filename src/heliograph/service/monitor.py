@@ -85,9 +85,7 @@ class FlowMonitor:
             return
         targets = {p: TopicPartition(name, p.partition) for p, name in plan.partitions.items()}
         # Target first: what arrives on the source in between counts as lag, never as negative lag.
-        target_ends = admin.list_offsets(
-            self._target, plan.target, targets.values(), admin.LATEST
-        )
+        target_ends = admin.list_offsets(self._target, plan.target, targets.values(), admin.LATEST)
         self._ledger.refresh()
         source_ends = admin.list_offsets(
             self._source, plan.source, targets, admin.LATEST, read_committed=context.read_committed

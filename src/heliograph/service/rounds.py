@@ -82,6 +82,7 @@ class RoundKeeper:
         self._wake = threading.Event()
         self._stopping = False
         self._failed = False
+        self._last_failure = ""
         self._monitors = {str(f.runtime.flow): f.monitor for f in flows}
         # Two overlapping rounds and the extra rounds of partitions that appear meanwhile.
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="round")
@@ -127,10 +128,14 @@ class RoundKeeper:
             return
         error = future.exception()
         if error is not None:
-            log.warning("a round failed and is planned anew: %s", str(error).splitlines()[0])
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            if reason != self._last_failure:
+                log.warning("a round failed and is planned anew: %s", reason)
+            self._last_failure = reason
             self._failed = True
             self._wake.set()
             return
+        self._last_failure = ""
         distribute(future.result(), self._monitors)
 
 

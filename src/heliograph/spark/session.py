@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from contextlib import suppress
@@ -21,8 +22,11 @@ _TASK_FAILURES = 4
 _QUIET = Path(__file__).with_name("log4j2.properties")
 #: The JVM only schedules: the first compiler tier and the simplest collector start fastest and
 #: take the least from the cores that copy.
-_JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k -XX:MaxMetaspaceSize=256m"
+_JVM_FLAGS = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k -XX:MaxMetaspaceSize=256m"
+)
 _JVM_MEMORY = "512m"
+_JVM_EXIT_SECONDS = 2.0
 
 
 class SparkEngine:
@@ -41,31 +45,30 @@ class SparkEngine:
     @property
     def alive(self) -> bool:
         """Whether the JVM is still there."""
-        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark offers no way to ask
+        gateway = SparkContext._gateway
         process = getattr(gateway, "proc", None)
         return process is None or process.poll() is None
 
     def stop(self) -> None:
-        """Cancel every round and end the JVM; workers die with it."""
-        context = self.session.sparkContext
+        """Cancel every round and end the JVM; workers die with it. Works on a dead JVM too."""
         with suppress(Exception):
-            context.cancelAllJobs()
+            self.session.sparkContext.cancelAllJobs()
         with suppress(Exception):
             self.session.stop()
-        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark offers no way to end its JVM
+        gateway = SparkContext._gateway
+        process = getattr(gateway, "proc", None)
         if gateway is not None:
             with suppress(Exception):
                 gateway.shutdown()
-            process = getattr(gateway, "proc", None)
-            if process is not None:
-                process.stdin.close()
-                with suppress(Exception):
-                    process.wait(2)
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-            SparkContext._gateway = None  # noqa: SLF001
-            SparkContext._jvm = None  # noqa: SLF001
+        if process is not None:
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_JVM_EXIT_SECONDS)
+            process.kill()
+            process.wait()
+        # pyspark forgets these only if the JVM says goodbye, which one that was killed does not.
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
         with suppress(OSError):
             self.log.unlink()
 
@@ -79,13 +82,14 @@ def start(master: str | None, flows: int) -> SparkEngine:
     cores = os.cpu_count() or 2
     slots = max(8, 4 * cores * max(flows, 1))
     conf = SparkConf()
+    quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
     settings = {
         "spark.master": master or f"local[{slots},{_TASK_FAILURES}]",
         "spark.app.name": "heliograph",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": _JVM_MEMORY,
-        "spark.driver.extraJavaOptions": f"{_JVM_FLAGS} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{_JVM_FLAGS} {quiet}",
         "spark.python.daemon.module": "heliograph.spark.daemon",
         "spark.python.task.killTimeout": "200ms",
         "spark.sql.adaptive.enabled": "false",
@@ -122,5 +126,6 @@ def start(master: str | None, flows: int) -> SparkEngine:
         ) from error
     finally:
         os.close(descriptor)
-    session.sparkContext.setLogLevel("ERROR")
+    # Its server prints a traceback when the JVM hangs up first, as it does when it is killed.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None
     return SparkEngine(session, log, gateway.proc.pid if gateway.proc else 0)

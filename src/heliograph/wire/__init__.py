@@ -1,1 +1,1 @@
-"""Kafka on the wire: connections, metadata, fetch, produce, admin. Only importer of kafka-python."""
+"""Kafka on the wire: connections, metadata, fetch, produce, admin. Alone imports kafka-python."""

@@ -89,9 +89,7 @@ def list_offsets(
             )
             for name, indexes in topics.items()
         ]
-        message = request(
-            replica_id=-1, isolation_level=int(read_committed), topics=asked
-        )
+        message = request(replica_id=-1, isolation_level=int(read_committed), topics=asked)
         for topic in client.request(message, node).topics:
             for p in topic.partitions:
                 if p.error_code == NONE:

@@ -102,9 +102,7 @@ class ClusterClient:
     def _dial(self, host: str, port: int) -> Connection:
         if self._security is None:
             self._security = Security.from_settings(self._settings)
-        return Connection.open(
-            host, port, self._security, self.client_id, CONNECT_TIMEOUT_SECONDS
-        )
+        return Connection.open(host, port, self._security, self.client_id, CONNECT_TIMEOUT_SECONDS)
 
     def _any(self) -> Connection:
         for known in self._connections.values():

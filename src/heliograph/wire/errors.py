@@ -33,7 +33,7 @@ class NotKafka(WireError):
 
 
 class AuthenticationFailed(WireError):
-    """The broker refused the credentials or the TLS handshake failed; trying again will not help."""
+    """Credentials refused or TLS handshake failed; trying again will not help."""
 
 
 class BrokerError(WireError):

@@ -200,9 +200,7 @@ class FetchSession:
                 position = skip_tags(frame, position)
         return found
 
-    def _parse_partition(
-        self, topic: str, frame: memoryview, position: int
-    ) -> tuple[Fetched, int]:
+    def _parse_partition(self, topic: str, frame: memoryview, position: int) -> tuple[Fetched, int]:
         flexible = self._flexible
         index, error, high, stable, start = struct.unpack_from(">ihqqq", frame, position)
         transactions, position = read_count(frame, position + 30, flexible)

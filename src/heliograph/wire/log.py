@@ -1,4 +1,4 @@
-"""Reading and appending to the small internal topics: one partition, whole batches, waiting calls."""
+"""Reading and appending to small internal topics: one partition, whole batches, waiting calls."""
 
 from __future__ import annotations
 

@@ -32,9 +32,10 @@ class Produced:
 
 
 class Producer:
-    """Encodes and decodes Produce for one connection. The caller keeps the rules of broker-rules.md:
+    """Encodes and decodes Produce for one connection.
 
-    exactly one batch per partition per request, at most five requests in flight.
+    The caller keeps the broker's rules: exactly one batch per partition per request, at most five
+    requests in flight.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Producer:
         frame = self.connection.receive()
         return None if frame is None else self._parse(frame)
 
-    def call(self, batches: Sequence[tuple[TopicPartition, Buffer]], timeout: float) -> list[Produced]:
+    def call(
+        self, batches: Sequence[tuple[TopicPartition, Buffer]], timeout: float
+    ) -> list[Produced]:
         """Send and wait, for small writes."""
         self.send(batches)
         return self._parse(self.connection.wait(timeout))
@@ -96,7 +99,9 @@ class Producer:
                 name = text or ""
             partitions, position = read_count(frame, position, flexible)
             for _ in range(partitions):
-                index, error, base, _append_ms, start = struct.unpack_from(">ihqqq", frame, position)
+                index, error, base, _append_ms, start = struct.unpack_from(
+                    ">ihqqq", frame, position
+                )
                 errors, position = read_count(frame, position + 30, flexible)
                 detail: str | None = None
                 for _ in range(errors):

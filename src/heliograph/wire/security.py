@@ -5,7 +5,9 @@ Secrets are resolved here, as late as possible, and never leave this module: err
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import ssl
 import subprocess
 import tempfile
@@ -120,7 +122,7 @@ def _keystore_pem(location: Path, store_password: str, key_password: str | None)
             *("-destkeystore", str(converted), "-deststoretype", "PKCS12"),
             *("-deststorepass:env", "HELIOGRAPH_STOREPASS"),
             password=store_password,
-            password_flag="-srcstorepass",
+            flag="-srcstorepass",
         )
         key, cert, others = pkcs12.load_key_and_certificates(
             converted.read_bytes(), (key_password or store_password).encode()
@@ -137,14 +139,12 @@ def _keystore_pem(location: Path, store_password: str, key_password: str | None)
     return pem
 
 
-def _keytool(*args: str, password: str, password_flag: str = "-storepass") -> str:
+def _keytool(*args: str, password: str, flag: str = "-storepass") -> str:
     # The password goes through the environment: arguments are visible to every user of the machine.
-    import os  # noqa: PLC0415 - only this rare path needs it
-
     environment = {**os.environ, "HELIOGRAPH_STOREPASS": password}
     try:
         done = subprocess.run(  # noqa: S603
-            ["keytool", *args, f"{password_flag}:env", "HELIOGRAPH_STOREPASS"],  # noqa: S607
+            ["keytool", *args, f"{flag}:env", "HELIOGRAPH_STOREPASS"],  # noqa: S607
             env=environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def _sasl_config(mechanism: str, protocol: str, values: Mapping[str, str]) -> di
 
 
 class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
-    """OAuth client-credentials grant, or Kafka's unsecured tokens where the JAAS options ask for it."""
+    """OAuth client-credentials grant, or Kafka's unsecured tokens if the JAAS options ask so."""
 
     def __init__(self, values: Mapping[str, str], options: Mapping[str, str]) -> None:
         super().__init__()
@@ -219,7 +219,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _unsecured_token(options: Mapping[str, str]) -> str:
     """The ``alg: none`` token of Kafka's OAuthBearerUnsecuredLoginCallbackHandler."""
-    import base64  # noqa: PLC0415
 
     def part(value: Mapping[str, Any]) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")

@@ -1,0 +1,134 @@
+"""How the demo shows itself: numbered steps, one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from heliograph.cli.reporting import amount
+
+__all__ = ["Copied", "Screen"]
+
+_INDENT = 3
+_PLAIN_SECONDS = 2.0
+_RATE_SECONDS = 1.0
+_BAR_WIDTH = 24
+
+
+class Screen:
+    """Prints the story. ``live`` decides between moving and plain output."""
+
+    def __init__(self) -> None:
+        self.live = sys.stdout.isatty()
+        self.console = Console(highlight=False)
+        self.live = self.live and not self.console.is_dumb_terminal
+        self._step = 0
+
+    def say(self, text: str | Text = "", style: str = "") -> None:
+        """A paragraph; wrapped on a terminal only."""
+        self.console.print(text, style=style or None, markup=False, soft_wrap=not self.live)
+
+    def step(self, text: str, style: str = "bold") -> None:
+        """The headline of the next step."""
+        self._step += 1
+        self.say(Text.assemble((f"{self._step}  ", "bold cyan"), (text, style)))
+
+    def result(self, text: str, style: str = "") -> None:
+        """What came of the step."""
+        if self.live:
+            self.console.print(Padding(Text(text, style=style), (0, 0, 0, _INDENT)))
+        else:
+            self.say(" " * _INDENT + text)
+
+    def show(self, what: RenderableType) -> None:
+        """A table, indented."""
+        self.console.print(Padding.indent(what, _INDENT))
+
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """A spinner with a clock while something takes its time; nothing when plain."""
+        if not self.live:
+            yield
+            return
+        started = time.monotonic()
+
+        def render() -> RenderableType:
+            spinner.update(text=f"{text} {time.monotonic() - started:.0f} s")
+            return Padding.indent(spinner, _INDENT - 2)
+
+        spinner = Spinner("dots", text)
+        with Live(get_renderable=render, console=self.console, transient=True, refresh_per_second=8):
+            yield
+
+    @contextmanager
+    def copying(self, label: str) -> Iterator[Copied]:
+        """A live line about a copy under way; plain: a line now and then."""
+        copied = Copied(self, label)
+        if not self.live:
+            yield copied
+            return
+        with Live(
+            get_renderable=copied.render, console=self.console, transient=True, refresh_per_second=8
+        ):
+            yield copied
+
+
+class Copied:
+    """How much of a topic is across, shown as it grows."""
+
+    def __init__(self, screen: Screen, label: str) -> None:
+        self._screen = screen
+        self._label = label
+        self._samples: deque[tuple[float, int]] = deque()
+        self._started = self._said = time.monotonic()
+        self._source = self._target = 0
+        self.note = ""
+
+    def update(self, source: int, target: int) -> None:
+        """Take note of the two ends; says so when plain and it is time to."""
+        now = time.monotonic()
+        self._source, self._target = source, target
+        self._samples.append((now, target))
+        while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
+            self._samples.popleft()
+        if not self._screen.live and now - self._said >= _PLAIN_SECONDS:
+            self._said = now
+            note = f"  ({self.note})" if self.note else ""
+            self._screen.result(f"{self._label}: {self._numbers()}{note}")
+
+    def render(self) -> RenderableType:
+        """The live line: bar and numbers, and what is being waited for."""
+        done = self._target >= self._source > 0
+        line = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=max(self._source, 1), completed=self._target, width=_BAR_WIDTH)
+        line.add_row(bar, Text(self._numbers(), style="green" if done else ""))
+        rows = Table.grid()
+        rows.add_row(line)
+        seconds = time.monotonic() - self._started
+        rows.add_row(Text(f"{self.note} {seconds:.0f} s" if self.note else " ", style="dim"))
+        return Padding.indent(rows, _INDENT)
+
+    @property
+    def _rate(self) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        (first, before), (last, now) = self._samples[0], self._samples[-1]
+        return max(now - before, 0) / max(last - first, 0.001)
+
+    def _numbers(self) -> str:
+        percent = 100 * self._target // self._source if self._source else 0
+        return (
+            f"{percent:3} %  {self._target:,} mirrored  {amount(self._rate)}/s"
+            f"  lag {max(self._source - self._target, 0):,}"
+        )

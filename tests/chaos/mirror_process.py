@@ -1,0 +1,153 @@
+"""The mirror as its users run it: a process tree that can be killed piece by piece."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+
+from heliograph.batch.records import Record, build
+from heliograph.model import ClientSettings, TopicPartition
+from heliograph.wire import admin
+from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.produce import Producer
+
+
+class MirrorProcess:
+    """``heliograph run`` in a session of its own."""
+
+    def __init__(self, config, log_path, *args):
+        self.log_path = log_path
+        with open(log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "heliograph", "run", str(config), "-o", "plain", *args],
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self.pid = self._process.pid
+
+    def tree(self):
+        """(driver, JVM or None, daemon and workers)."""
+        driver = psutil.Process(self.pid)
+        children = driver.children(recursive=True)
+        jvm = next((c for c in children if c.name() == "java"), None)
+        workers = [c for c in children if "heliograph.spark.daemon" in " ".join(_cmdline(c))]
+        return driver, jvm, workers
+
+    def kill(self, victim):
+        """kill -9 of ``driver``, ``jvm`` or ``worker``; returns whether there was one."""
+        driver, jvm, workers = self.tree()
+        # The daemon is the workers' parent; its children hold the leases.
+        leases = [w for w in workers if w.ppid() != (jvm.pid if jvm else -1)]
+        chosen = {"driver": driver, "jvm": jvm, "worker": leases[0] if leases else None}[victim]
+        if chosen is None:
+            return False
+        chosen.kill()
+        if victim == "driver":
+            self._process.wait()
+        return True
+
+    def signal_all(self, number):
+        """The same signal to the whole tree, as it stands."""
+        driver, jvm, workers = self.tree()
+        for process in (driver, jvm, *workers):
+            if process is not None:
+                process.send_signal(number)
+
+    @property
+    def running(self):
+        return self._process.poll() is None
+
+    def stop(self, timeout=15):
+        """SIGTERM; returns (exit code, seconds it took)."""
+        started = time.monotonic()
+        if self.running:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout), time.monotonic() - started
+
+    def destroy(self):
+        """Leave nothing behind."""
+        try:
+            for process in psutil.Process(self.pid).children(recursive=True):
+                process.kill()
+        except psutil.NoSuchProcess:
+            pass
+        if self.running:
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class LiveProducer(threading.Thread):
+    """Writes unique numbered records to every partition until stopped."""
+
+    def __init__(self, bootstrap, topic, partitions, batches_per_second=40, records_per_batch=200):
+        super().__init__(daemon=True)
+        self._client = ClusterClient(
+            ClientSettings("A", {"bootstrap.servers": bootstrap}), "live-producer"
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._pause = 1 / batches_per_second
+        self._size = records_per_batch
+        self._stopping = threading.Event()
+        self.written = 0
+
+    def run(self):
+        metadata = self._client.metadata([self._topic])
+        producer = Producer(
+            self._client.connection(metadata.leader(self._topic, 0)),
+            {self._topic: metadata.topics[self._topic].topic_id},
+        )
+        while not self._stopping.wait(self._pause):
+            now = int(time.time() * 1000)
+            batches = []
+            for index in range(self._partitions):
+                records = [
+                    Record(0, now, b"%d" % index, b"%d-%d" % (index, self.written + i))
+                    for i in range(self._size)
+                ]
+                batches.append((TopicPartition(self._topic, index), build(records, codec=3)))
+            for answer in producer.call(batches, 30):
+                assert answer.error == 0, answer
+            self.written += self._size
+
+    def stop(self):
+        self._stopping.set()
+        self.join()
+        self._client.close()
+
+
+def client(cluster):
+    return ClusterClient(ClientSettings("x", cluster.client_properties()), "test")
+
+
+def create_topic(client, topic, partitions):
+    failed = admin.create_topics(client, [admin.NewTopic(topic, partitions, 1, {})], 30_000)
+    assert not failed, failed
+
+
+def ends(client, topic):
+    metadata = client.metadata([topic])
+    if topic not in metadata.topics:
+        return {}
+    partitions = [TopicPartition(topic, i) for i in metadata.topics[topic].partitions]
+    found = admin.list_offsets(client, metadata, partitions, admin.LATEST)
+    return {p.partition: offset for p, offset in found.items()}
+
+
+def wait_for(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+def _cmdline(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

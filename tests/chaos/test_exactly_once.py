@@ -1,0 +1,106 @@
+"""Exactly once, whatever is killed or doubled: the target is the source, record by record."""
+
+import random
+import signal
+import time
+
+import pytest
+from mirror_process import LiveProducer, MirrorProcess, client, create_topic, ends, wait_for
+
+from heliograph.lab.proof import compare
+
+PARTITIONS = 4
+KILLS = ["worker"] * 8 + ["jvm"] * 6 + ["driver"] * 6
+
+
+@pytest.fixture
+def flow(lab, topic_name, tmp_path):
+    """A topic on A, a mm2.properties that mirrors only it, and clients of both clusters."""
+    config = tmp_path / "mm2.properties"
+    config.write_text(f"""
+        clusters = A, B
+        A.bootstrap.servers = {lab["A"].bootstrap}
+        B.bootstrap.servers = {lab["B"].bootstrap}
+        A->B.enabled = true
+        A->B.topics = {topic_name}
+        replication.factor = 1
+        offset-syncs.topic.replication.factor = 1
+        heartbeats.topic.replication.factor = 1
+        heliograph.lease.seconds = 3
+    """)
+    a, b = client(lab["A"]), client(lab["B"])
+    create_topic(a, topic_name, PARTITIONS)
+    yield config, topic_name, a, b
+    a.close()
+    b.close()
+
+
+def assert_identical(a, b, topic, at_least):
+    wait_for(lambda: ends(a, topic) == ends(b, f"A.{topic}"), 90, "the mirror catches up")
+    proof = compare(a, b, topic, f"A.{topic}")
+    assert proof.identical, proof
+    assert proof.moved == 0, proof
+    assert proof.compared >= at_least
+
+
+@pytest.mark.timeout(600)
+def test_twenty_kills_at_random_moments(lab, flow, tmp_path):
+    config, topic, a, b = flow
+    dice = random.Random(20261115)
+    kills = KILLS[:]
+    dice.shuffle(kills)
+    producer = LiveProducer(lab["A"].bootstrap, topic, PARTITIONS)
+    producer.start()
+    mirror = MirrorProcess(config, tmp_path / "mirror.log")
+    try:
+        for victim in kills:
+            # In mid-copy: the mirror is moving, and the moment is the dice's.
+            before = sum(ends(b, f"A.{topic}").values())
+            wait_for(
+                lambda before=before: sum(ends(b, f"A.{topic}").values()) > before, 60,
+                f"the mirror moves before killing the {victim}: {mirror.log_path.read_text()}",
+            )  # fmt: skip
+            time.sleep(dice.uniform(0, 1.5))
+            assert mirror.kill(victim), f"no {victim} to kill"
+            if victim == "driver":
+                mirror = MirrorProcess(config, tmp_path / "mirror.log")
+        producer.stop()
+        assert_identical(a, b, topic, producer.written * PARTITIONS)
+        code, seconds = mirror.stop()
+        assert code == 0
+        assert seconds < 5
+    finally:
+        mirror.destroy()
+
+
+@pytest.mark.timeout(300)
+def test_stopped_and_continued_mirror_beside_a_new_one(lab, flow, tmp_path):
+    config, topic, a, b = flow
+    producer = LiveProducer(lab["A"].bootstrap, topic, PARTITIONS)
+    producer.start()
+    zombie = MirrorProcess(config, tmp_path / "zombie.log")
+    successor = None
+    try:
+        wait_for(lambda: sum(ends(b, f"A.{topic}").values()) > 0, 60, "the first mirror copies")
+        zombie.signal_all(signal.SIGSTOP)
+        reached = sum(ends(b, f"A.{topic}").values())
+        successor = MirrorProcess(config, tmp_path / "successor.log")
+        wait_for(
+            lambda: sum(ends(b, f"A.{topic}").values()) > reached, 60, "the second mirror copies"
+        )
+        zombie.signal_all(signal.SIGCONT)
+        # Both write now, the first with what it had in hand when it was stopped.
+        wait_for(lambda: producer.written > 0 and _grows(b, topic), 30, "copying goes on")
+        time.sleep(5)
+        producer.stop()
+        assert_identical(a, b, topic, producer.written * PARTITIONS)
+    finally:
+        zombie.destroy()
+        if successor is not None:
+            successor.destroy()
+
+
+def _grows(b, topic):
+    before = sum(ends(b, f"A.{topic}").values())
+    time.sleep(0.5)
+    return sum(ends(b, f"A.{topic}").values()) > before
