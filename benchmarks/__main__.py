@@ -20,6 +20,7 @@ from benchmarks import catch_up, chart, latency, machine, many
 from benchmarks.bench import Bench, MeasureError
 from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.figures import SCENARIOS, Results
+from benchmarks.neighbours import DISTURBING_PERCENT, Neighbours
 from benchmarks.report import Report
 from benchmarks.workloads import WORKLOADS
 from heliograph.errors import HeliographError, LabError
@@ -154,10 +155,19 @@ def _measure(
                     for contender in contenders:
                         again = f", run {turn + 1} of {repeat}" if repeat > 1 else ""
                         bench.say(f"{scenario}: {contender.label}{again}")
+                        neighbours = Neighbours()
                         try:
-                            results.add(scenario, contender.key, measure(contender))
+                            figures = measure(contender)
                         except (MeasureError, LabError, subprocess.SubprocessError) as error:
                             _failed(bench, results, f"{scenario}: {contender.label}: {error}")
+                            continue
+                        figures["foreign"] = neighbours.percent()
+                        results.add(scenario, contender.key, figures)
+                        if figures["foreign"] > DISTURBING_PERCENT:
+                            bench.say(
+                                f"  [yellow]disturbed: other programs used {figures['foreign']:.0f}"
+                                " % of a core meanwhile"
+                            )
                 for alias in lab.aliases:
                     bench.delete_topics(alias)
         finally:

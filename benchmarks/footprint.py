@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Footprint", "tree"]
+__all__ = ["TICKS_PER_SECOND", "Footprint", "cpu_ticks_of_descendants", "tree"]
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # smaps_rollup walks the page tables of the process: often enough to see a peak, rare enough not to
 # be one.
 _SAMPLE_SECONDS = 0.5
@@ -49,19 +49,29 @@ def _stats() -> dict[int, _Stat]:
     return found
 
 
-def _tree(root: int, stats: dict[int, _Stat]) -> list[int]:
-    """``root``'s session and all descendants: an orphan of the session still belongs to it."""
-    members = {pid for pid, stat in stats.items() if root in {pid, stat.session}}
+def _descendants(members: set[int], stats: dict[int, _Stat]) -> list[int]:
+    """``members`` and all below them."""
     size = 0
     while len(members) > size:
         size = len(members)
-        members |= {pid for pid, stat in stats.items() if stat.parent in members}
+        members = members | {pid for pid, stat in stats.items() if stat.parent in members}
     return sorted(members)
+
+
+def _tree(root: int, stats: dict[int, _Stat]) -> list[int]:
+    """``root``'s session and all descendants: an orphan of the session still belongs to it."""
+    return _descendants({pid for pid, stat in stats.items() if root in {pid, stat.session}}, stats)
 
 
 def tree(root: int) -> list[int]:
     """The live processes of the tree of ``root``, which leads a session of its own."""
     return _tree(root, _stats())
+
+
+def cpu_ticks_of_descendants(root: int) -> int:
+    """CPU time of ``root`` and all below it, in ticks, also of those that have ended."""
+    stats = _stats()
+    return sum(stats[pid].cpu_ticks for pid in _descendants({root}, stats))
 
 
 def _pss_bytes(pid: int) -> int:
@@ -117,7 +127,7 @@ class Footprint:
         with self._lock:
             # A child reaped between the reads of its own file and its parent's is missed once.
             self._cpu_ticks = max(self._cpu_ticks, ticks)
-            return self._cpu_ticks / _TICKS_PER_SECOND
+            return self._cpu_ticks / TICKS_PER_SECOND
 
     def _watch(self) -> None:
         while True:

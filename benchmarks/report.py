@@ -72,10 +72,20 @@ class Report:
             colour = {"pass": "[green]", "FAIL": "[bold red]"}.get(verdict, "")
             table.add_row(f"  {figure.label}, {figure.unit}", *cells, f"{colour}{verdict}")
         console.print(table)
-        if floor := self._floor():
-            console.print(floor)
+        for note in self._notes():
+            console.print(note, highlight=False)
         for failure in self.results.failures:
             console.print(f"[bold red]not measured:[/] {failure}", highlight=False)
+
+    def _notes(self) -> list[str]:
+        notes = [floor] if (floor := self._floor()) else []
+        notes.append(
+            "Other programs and the kernel used at most"
+            f" {self.results.disturbance():.0f} % of a core during a measurement."
+        )
+        if self.scale != 1:
+            notes.append(f"Backlogs scaled by {self.scale:g}: not comparable with whole runs.")
+        return notes
 
     def _floor(self) -> str:
         rows = [figure for figure in self.results.rows() if figure.name in {"p50", "p99", "p999"}]
@@ -137,10 +147,8 @@ class Report:
         for figure in self.results.rows():
             cells = " | ".join(self._cells(figure)).replace("<=", "≤").replace(">=", "≥")
             lines.append(f"| {figure.scenario} | {figure.label}, {figure.unit} | {cells} |")
-        if floor := self._floor():
-            lines += ["", floor]
-        if self.scale != 1:
-            lines += ["", f"Backlogs scaled by {self.scale:g}: not comparable with whole runs."]
+        for note in self._notes():
+            lines += ["", note]
         if self.results.failures:
             lines += ["", "Not measured:", ""]
             lines += [f"- {failure.splitlines()[0]}" for failure in self.results.failures]

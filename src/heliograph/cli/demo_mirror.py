@@ -64,6 +64,7 @@ class MirrorProcess:
 
     def start(self) -> None:
         """Start; returns at once."""
+        self.status = {}
         temporary = self._folder / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         java_options = os.environ.get("JAVA_TOOL_OPTIONS", "")
@@ -110,6 +111,11 @@ class MirrorProcess:
         if not isinstance(failed, dict):
             return ""
         return "; ".join(f"{partition}: {reason}" for partition, reason in failed.items())
+
+    def in_step_after(self, when: float) -> bool:
+        """Whether it has reported no lag after a moment, in seconds since the epoch."""
+        told = self.status.get("time")
+        return isinstance(told, float) and told > when and self.status.get("lag_records") == 0
 
     def kill(self) -> Killed:
         """``kill -9`` of everything it has started; returns when nothing of it runs any more.

@@ -13,7 +13,14 @@ from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError, check
 from heliograph.wire.produce import Producer
 
-__all__ = ["LIVE_PER_SECOND", "PARTITIONS", "TOPIC", "LiveProducer", "create_topic", "write_backlog"]
+__all__ = [
+    "LIVE_PER_SECOND",
+    "PARTITIONS",
+    "TOPIC",
+    "LiveProducer",
+    "create_topic",
+    "write_backlog",
+]
 
 TOPIC = "orders"
 PARTITIONS = tuple(TopicPartition(TOPIC, index) for index in range(4))
@@ -78,6 +85,10 @@ class LiveProducer:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def halt(self) -> None:
+        """Tell it to end, and do not wait."""
+        self._stopping.set()
 
     def stop(self) -> None:
         """End after the batch under way; raises what broke the producer, if something did."""

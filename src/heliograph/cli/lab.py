@@ -73,7 +73,8 @@ def up(clusters: str, brokers: int, kafka_version: str, detach: bool, folder: Pa
         lab.start()
         _show(_read(folder))
         click.echo(f"Mirror {aliases[0]} with: heliograph run {lab.config_path}")
-        click.echo("Ctrl-C stops everything; in another terminal: heliograph lab status")
+        click.echo("Ctrl-C stops everything; in another terminal:")
+        click.echo(f"  heliograph lab status --folder {folder}")
         _supervise(lab)
     except KeyboardInterrupt:
         click.echo("stopping ...", err=True)

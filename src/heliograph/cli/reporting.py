@@ -15,6 +15,7 @@ from typing import Protocol, Self
 from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.table import Table
 
 from heliograph.service.monitor import FlowStatus
@@ -50,9 +51,10 @@ def reporter(form: str, status: Status) -> Reporter:
 
 def amount(value: float) -> str:
     """A count for people: 950, 12.3k, 4.56M."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= unit:
-            return f"{value / (1e3 if name == 'k' else unit):.3g}{name}"
+    # Where three digits would round up to 1000, the next unit begins.
+    for least, unit, name in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            return f"{value / unit:.3g}{name}"
     return f"{value:.0f}"
 
 
@@ -73,7 +75,7 @@ def table(statuses: Sequence[FlowStatus]) -> Table:
         )  # fmt: skip
     for s in statuses:
         for partition, error in list(s.failed.items())[:5]:
-            grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {error}\n"
+            grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {escape(error)}\n"
     return grid
 
 

@@ -7,6 +7,7 @@ waits to be resumed from the target's truth (`disturb`), or is given up for this
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 
 from heliograph.copy.partition import PartitionCopy
@@ -54,6 +55,14 @@ class Desk:
         """What was queued will be read again from where the target ends."""
         self.buffered -= p.queued_bytes
         p.queued_bytes = 0
+
+    def topic_ids(self) -> tuple[dict[str, uuid.UUID], dict[str, uuid.UUID]]:
+        """The ids of the topics on the source and on the target, as last located."""
+        placed = [(p, p.place) for p in self.parts.values() if p.place is not None]
+        return (
+            {p.source.topic: place.source_id for p, place in placed},
+            {p.target.topic: place.target_id for p, place in placed},
+        )
 
     def due(self, now: float) -> list[PartitionCopy]:
         """Partitions to resume now: nothing of theirs is in flight any more."""

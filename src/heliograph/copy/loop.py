@@ -21,7 +21,7 @@ from heliograph.wire.connection import Connection
 from heliograph.wire.errors import WireError
 
 #: The loop looks at its timers at least this often.
-_TICK_SECONDS = 0.1
+_TICK_SECONDS = 0.2
 #: After the deadline, answers to what was sent are still counted.
 _LAST_ANSWERS_SECONDS = 2.0
 
@@ -60,8 +60,7 @@ class CopyLoop:
     def _warm_up(self) -> None:
         """Connect and read the ledger before the lease starts, so that taking over is quick."""
         try:
-            self._resumer.locate(list(self._desk.parts.values()))
-            self._desk.ledger.refresh()
+            self._resumer.warm_up(list(self._desk.parts.values()))
         except WireError:
             return  # resume will meet the same error and keep it
 
@@ -80,10 +79,11 @@ class CopyLoop:
             self._desk.forget_queue(p)
         try:
             self._resumer.resume(due)
+            source_ids, target_ids = self._desk.topic_ids()
             for p in due:
                 if p.active:
-                    self._target.attach(p)
-                    self._source.attach(p)
+                    self._target.attach(p, target_ids)
+                    self._source.attach(p, source_ids)
         except WireError as error:
             for p in due:
                 self._desk.disturb(p, str(error))

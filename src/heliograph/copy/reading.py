@@ -7,7 +7,8 @@ fewer than ``fetch_max_bytes`` wait to be written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from heliograph.batch.lanes import CorruptBatch, Piece, pieces
@@ -68,10 +69,9 @@ class SourceSide:
         self.links: dict[int, SourceLink] = {}
         desk.detach.append(self._detach)
 
-    def attach(self, p: PartitionCopy) -> None:
-        """Begin reading a partition at its position."""
+    def attach(self, p: PartitionCopy, ids: Mapping[str, uuid.UUID]) -> None:
+        """Begin reading a partition at its position; ``ids`` are the source's topics as of now."""
         link = self.links.get(p.source_leader)
-        ids = {q.source.topic: q.place.source_id for q in self._desk.parts.values() if q.place}
         if link is not None and (link.connection.closed or not link.session.knows(ids)):
             self.lose(link, "the source's topics changed")
             link = None

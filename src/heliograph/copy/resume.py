@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from heliograph.batch.header import PRODUCER_EPOCH, SEQUENCE_MODULUS, batches
@@ -23,6 +24,9 @@ from heliograph.wire import admin, log
 from heliograph.wire.errors import ConnectionFailed
 from heliograph.wire.metadata import Metadata
 
+#: A warm-up happens this long before its lease starts, at most.
+_WARM_SECONDS = 3.0
+
 
 class Resumer:
     """Finds the positions of partitions of one flow."""
@@ -34,9 +38,29 @@ class Resumer:
         self._source = source.client
         self._target = target.client
         self._ledger = ledger
+        self._warm: tuple[Metadata, Metadata] | None = None
+        self._warm_until = 0.0
 
     def locate(self, partitions: Sequence[PartitionCopy]) -> tuple[Metadata, Metadata]:
-        """Refresh leaders and topic ids of partitions, on both sides."""
+        """Refresh leaders and topic ids of partitions, on both sides.
+
+        What a warm-up found a moment ago is good enough for its own partitions once: if a leader
+        moved since, the first request says so and they are located again.
+        """
+        if self._warm is not None and time.monotonic() < self._warm_until:
+            source, target = self._warm
+            self._warm = None
+            if all(p.place is not None and not p.broken for p in partitions):
+                return source, target
+        return self._locate(partitions)
+
+    def warm_up(self, partitions: Sequence[PartitionCopy]) -> None:
+        """Connect, locate and read the ledger ahead of time."""
+        self._warm = self._locate(partitions)
+        self._warm_until = time.monotonic() + _WARM_SECONDS
+        self._ledger.refresh()
+
+    def _locate(self, partitions: Sequence[PartitionCopy]) -> tuple[Metadata, Metadata]:
         source = self._source.metadata(sorted({p.source.topic for p in partitions}))
         target = self._target.metadata(sorted({p.target.topic for p in partitions}))
         for p in partitions:

@@ -6,7 +6,8 @@ recognises a repeated batch among a producer's last five.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from heliograph.copy.desk import Desk
@@ -64,10 +65,9 @@ class TargetSide:
         self.links: dict[int, TargetLink] = {}
         desk.detach.append(self._detach)
 
-    def attach(self, p: PartitionCopy) -> None:
-        """Make sure there is a connection to the partition's leader that knows its topic."""
+    def attach(self, p: PartitionCopy, ids: Mapping[str, uuid.UUID]) -> None:
+        """Have a connection to the partition's leader; ``ids`` are the target's topics now."""
         link = self.links.get(p.target_leader)
-        ids = {q.target.topic: q.place.target_id for q in self._desk.parts.values() if q.place}
         if link is not None and (link.connection.closed or not link.producer.knows(ids)):
             self.lose(link, "the target's topics changed")
             link = None

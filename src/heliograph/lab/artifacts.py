@@ -33,6 +33,11 @@ _IVY_REASON = re.compile(
 )
 # Ivy calls any failed request "not found", also one that would succeed a second later, and keeps
 # what it has found: so asking again is cheap, and is what a person would do.
+# Ivy itself waits for ever for a repository that stopped sending.
+_NETWORK_TIMEOUTS = (
+    "-Dsun.net.client.defaultConnectTimeout=20000",
+    "-Dsun.net.client.defaultReadTimeout=60000",
+)
 _ATTEMPTS = 3
 
 
@@ -112,7 +117,16 @@ def _fetch(artifact: Artifact, version: str, folder: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder.parent))
     pattern = f"{work}/[artifact]-[revision](-[classifier]).[ext]"
     cache = cache_folder() / "ivy"
-    command = [str(find_java()), "-jar", str(ivy), "-cache", str(cache), "-confs", "default"]
+    command = [
+        str(find_java()),
+        *_NETWORK_TIMEOUTS,
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(cache),
+        "-confs",
+        "default",
+    ]
     command += ["-dependency", "org.apache.kafka", artifact.value, version, "-retrieve", pattern]
     try:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -131,11 +145,9 @@ def _failure(artifact: Artifact, version: str, lines: list[str]) -> LabError:
     reasons = [line.strip() for line in lines if _IVY_REASON.search(line)] or lines
     said = "\n".join(f"    {line}" for line in reasons[-12:])
     if any(f"#{artifact.value};{version}: not found" in line for line in reasons):
-        hint = (
-            f"See https://central.sonatype.com/artifact/org.apache.kafka/{artifact.value}/versions"
-        )
+        hint = f"check that Apache Kafka {version} was released; 4.3.1 and 3.9.1 are known to work"
     else:
-        hint = "Check the connection to https://repo1.maven.org and try again."
+        hint = "check that this machine reaches Maven's central repository, and try again"
     message = f"Ivy could not fetch {artifact.value} {version} from Maven's repository:\n{said}"
     return LabError("lab.no-artifact", message, hint)
 

@@ -21,6 +21,7 @@ from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
 log = logging.getLogger(__name__)
 
 _MEASURE_SECONDS = 2.0
+_MEASURED_PER_SECOND = 200
 #: One round of ``--once`` may take this long before it is planned anew.
 _ONCE_ROUND_SECONDS = 60.0
 #: Rounds of ``--once`` in a row that may pass without any progress.
@@ -50,7 +51,7 @@ class Mirror:
         self._monitors = [FlowMonitor(f) for f in self._enabled]
         for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
             self._scheduler.repeat(
-                monitor.measure, _MEASURE_SECONDS, f"measuring the lag of {runtime.flow}"
+                monitor.measure, _measure_seconds(runtime), f"measuring the lag of {runtime.flow}"
             )
         for runtime in self._flows:
             config = runtime.config
@@ -150,6 +151,11 @@ class Mirror:
             )
             for i in range(count)
         ]
+
+
+def _measure_seconds(runtime: FlowRuntime) -> float:
+    """Large flows are looked at less often, so that an idle mirror stays idle."""
+    return max(_MEASURE_SECONDS, len(runtime.plan.partitions) / _MEASURED_PER_SECOND)
 
 
 def _refresh(runtime: FlowRuntime, keeper: RoundKeeper) -> None:

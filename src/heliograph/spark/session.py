@@ -92,6 +92,8 @@ def start(master: str | None, flows: int) -> SparkEngine:
         "spark.driver.extraJavaOptions": f"{_JVM_FLAGS} {quiet}",
         "spark.python.daemon.module": "heliograph.spark.daemon",
         "spark.python.task.killTimeout": "200ms",
+        # The round that ends leaves as many workers as the next but one will want.
+        "spark.python.factory.idleWorkerMaxPoolSize": str(cores * max(flows, 1)),
         "spark.sql.adaptive.enabled": "false",
         # A round is a range and a Python call: compiling Java for it costs a second at the start.
         "spark.sql.codegen.wholeStage": "false",

@@ -100,9 +100,15 @@ def list_offsets(
 def describe_producers(
     client: ClusterClient, metadata: Metadata, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ProducerState]]:
-    """Active producers of partitions; those whose leader did not answer are absent."""
+    """Active producers of partitions; those whose leader did not answer are absent.
+
+    Brokers before 2.8 do not tell: to them, no partition has any.
+    """
     found: dict[TopicPartition, list[ProducerState]] = {}
     for node, topics in by_leader(metadata, partitions).items():
+        if not client.connection(node).supports(DescribeProducersRequest.API_KEY, 0):
+            found |= {TopicPartition(t, i): [] for t, indexes in topics.items() for i in indexes}
+            continue
         message = DescribeProducersRequest(
             topics=[
                 DescribeProducersRequest.TopicRequest(name=name, partition_indexes=indexes)

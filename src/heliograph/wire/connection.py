@@ -29,7 +29,8 @@ from heliograph.wire.errors import (
 from heliograph.wire.security import Security
 
 #: Larger frames than any sane fetch answer: a peer that announces more does not speak Kafka.
-_MAX_FRAME_BYTES = 1 << 30
+#: Read as a size, the first bytes of a TLS record (0x1503, 0x1603) are 336 MiB and more.
+_MAX_FRAME_BYTES = 320 << 20
 #: Kernel buffers: one fetch answer of several MB moves in few system calls.
 _SOCKET_BUFFER_BYTES = 4 << 20
 #: sendmsg refuses more than IOV_MAX (1024 on Linux) buffers at once.
