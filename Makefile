@@ -12,6 +12,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Heliograph needs Python 3.11 or newer, this is "+sys.version.split()[0]+": set PYTHON=python3.x") if sys.version_info < (3,11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	-$(BIN)/heliograph prepare
 	@touch $@
 
 install: $(VENV)/.installed  ## Create .venv with everything in it

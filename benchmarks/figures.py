@@ -65,9 +65,10 @@ class Figure:
 
 
 def _catch_up(name: str, throughput: float | None) -> tuple[Figure, ...]:
+    cpu = None if throughput is None else 15.0
     return (
         Figure(name, "rate", "throughput", "records/s", True, throughput),
-        Figure(name, "cpu", "CPU per million records", "s", times=15.0),
+        Figure(name, "cpu", "CPU per million records", "s", times=cpu),
         Figure(name, "memory", "peak memory", "MB", times=1.0),
         Figure(name, "first", "first record after start", "s", times=1.0),
         Figure(name, "startup_cpu", "CPU until the first record", "s"),

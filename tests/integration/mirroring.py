@@ -225,3 +225,8 @@ class Mirroring:
         ]
         assert told == pairs
         assert kept == {a for a, _ in told}
+
+
+def hold(lease: Lease) -> list[Receipt]:
+    """A lease in a process of its own, as Spark's workers hold theirs."""
+    return CopyLoop(lease).run()

@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": ("heliograph.cli.run", "run_command", "Mirror the flows of an mm2.properties file."),
     "config": ("heliograph.cli.config", "config_group", "Look at a configuration and its keys."),
     "lab": ("heliograph.cli.lab", "lab_group", "Real Kafka clusters on this machine, to try with."),
+    "prepare": ("heliograph.cli.prepare", "prepare_command", "Make later starts quicker."),
     "demo": (
         "heliograph.cli.demo",
         "demo_command",
