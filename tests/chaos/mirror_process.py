@@ -13,6 +13,7 @@ from heliograph.batch.records import Record, build
 from heliograph.model import ClientSettings, TopicPartition
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.errors import is_retriable
 from heliograph.wire.produce import Producer
 
 
@@ -36,18 +37,21 @@ class MirrorProcess:
         workers = [c for c in children if "heliograph.spark.daemon" in " ".join(_cmdline(c))]
         return driver, jvm, workers
 
-    def kill(self, victim):
-        """kill -9 of ``driver``, ``jvm`` or ``worker``; returns whether there was one."""
-        driver, jvm, workers = self.tree()
-        # The daemon is the workers' parent; its children hold the leases.
-        leases = [w for w in workers if w.ppid() != (jvm.pid if jvm else -1)]
-        chosen = {"driver": driver, "jvm": jvm, "worker": leases[0] if leases else None}[victim]
-        if chosen is None:
-            return False
-        chosen.kill()
+    def kill(self, victim, dice):
+        """kill -9 of the ``driver``, the ``jvm`` or one ``worker`` of a mirror that is copying."""
+        if victim == "worker":
+            wait_for(self.lease_holders, 60, "a worker holds a lease")
+            dice.choice(self.lease_holders()).kill()
+            return
+        driver, jvm, _ = self.tree()
+        {"driver": driver, "jvm": jvm}[victim].kill()
         if victim == "driver":
             self._process.wait()
-        return True
+
+    def lease_holders(self):
+        """The workers that Spark has forked from their daemon."""
+        _, jvm, workers = self.tree()
+        return [w for w in workers if jvm is not None and w.ppid() != jvm.pid]
 
     def signal_all(self, number):
         """The same signal to the whole tree, as it stands."""
@@ -109,8 +113,12 @@ class LiveProducer(threading.Thread):
                     for i in range(self._size)
                 ]
                 batches.append((TopicPartition(self._topic, index), build(records, codec=3)))
-            for answer in producer.call(batches, 30):
-                assert answer.error == 0, answer
+            # A young topic may refuse (NOT_LEADER) until its leader has heard of it.
+            while batches:
+                answers = producer.call(batches, 30)
+                assert all(a.error == 0 or is_retriable(a.error) for a in answers), answers
+                refused = {a.partition for a in answers if a.error}
+                batches = [b for b in batches if b[0] in refused]
             self.written += self._size
 
     def stop(self):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mirroring import Mirroring
+
+pytest.register_assert_rewrite("mirroring")
+
+from mirroring import Mirroring  # noqa: E402
 
 from heliograph.lab import Lab
 

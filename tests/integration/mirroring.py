@@ -153,6 +153,17 @@ class Mirroring:
         wanted = [TopicPartition(topic, i) for i in metadata.topics[topic].partitions]
         return admin.list_offsets(client, metadata, wanted, at, read_committed=read_committed)
 
+    def ends(self, topic: str) -> dict[TopicPartition, int]:
+        """Where all partitions of a source topic end for this flow, markers written."""
+
+        def settled() -> dict[TopicPartition, int] | None:
+            committed = self.context.read_committed
+            found = self.offsets(self.source, topic, admin.LATEST, read_committed=committed)
+            count = len(self.source.metadata([topic]).topics[topic].partitions)
+            return found if len(found) == count else None
+
+        return wait_for(settled)
+
     # -- records ------------------------------------------------------------------------------
 
     def producer(self, alias: str = "A", **config: Any) -> Producer:
@@ -183,9 +194,7 @@ class Mirroring:
         """A lease on all partitions of topics, up to where they end now."""
         leased = []
         for topic in topics:
-            ends = self.offsets(
-                self.source, topic, admin.LATEST, read_committed=self.context.read_committed
-            )
+            ends = self.ends(topic)
             leased += [LeasedPartition(p, f"A.{topic}", end) for p, end in sorted(ends.items())]
         now = time.time()
         return Lease(self.context, tuple(leased), now, now + seconds)

@@ -66,7 +66,9 @@ def run_command(
             mirror.start()
             if once:
                 mirror.run_once()
-                report.say(f"all copied in {time.monotonic() - started:.1f} s")
+                report.say(
+                    f"all that was there at the start is copied, in {time.monotonic() - started:.1f} s"
+                )
             else:
                 mirror.run()
     except _StopRequested:

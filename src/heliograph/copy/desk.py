@@ -50,6 +50,11 @@ class Desk:
         """Give a partition up for this lease; its neighbours go on."""
         self.disturb(p, "")
         p.failed = str(error)
+        # What is in flight is still to be answered and counted; the rest must not take up room.
+        waiting = sum(len(outgoing.data) for outgoing in p.queue)
+        p.queue.clear()
+        p.queued_bytes -= waiting
+        self.buffered -= waiting
 
     def forget_queue(self, p: PartitionCopy) -> None:
         """What was queued will be read again from where the target ends."""

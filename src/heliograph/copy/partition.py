@@ -122,7 +122,8 @@ class PartitionCopy:
     @property
     def _mirrored_to(self) -> int:
         """The next source offset that is not on the target; markers and holes need no copy."""
-        return self.acked_source if self.queue or self.in_flight else self.position
+        settled = self.active and not self.queue and not self.in_flight
+        return self.position if settled else self.acked_source
 
     @property
     def done(self) -> bool:

@@ -21,7 +21,7 @@ from heliograph.ledger.runs import PartitionLedger, Run, unwrap
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import FlowContext, TopicPartition
 from heliograph.wire import admin, log
-from heliograph.wire.errors import ConnectionFailed
+from heliograph.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError, ConnectionFailed
 from heliograph.wire.metadata import Metadata
 
 #: A warm-up happens this long before its lease starts, at most.
@@ -107,7 +107,7 @@ class Resumer:
             except PartitionError as error:
                 p.failed = str(error)
         if fresh:
-            self._begin(fresh, source, ends)
+            self._begin(fresh, source, states, ends)
 
     def _position(
         self, p: PartitionCopy, states: list[admin.ProducerState], target_end: int
@@ -128,9 +128,12 @@ class Resumer:
         """The next sequence by the log itself, walking back from its end to our last batch."""
         position = end - 1
         while position >= ledger.runs[0].target:
-            fetched = log.read_once(self._target, partition, position)
-            if position < fetched.log_start:
-                break
+            try:
+                fetched = log.read_once(self._target, partition, position)
+            except BrokerError as error:
+                if error.code == OFFSET_OUT_OF_RANGE:
+                    break
+                raise
             header = next((h for h, _ in batches(fetched.records)), None)
             if header is None:
                 break
@@ -140,7 +143,8 @@ class Resumer:
                 estimate = run.sequence + max(header.base_offset - run.target, 0)
                 first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
                 return first + header.record_count
-            position = header.base_offset - 1
+            # Where compaction took the record, the fetch answers with a later one.
+            position = min(header.base_offset, position) - 1
         # Nothing of ours is left in the log: retention or DeleteRecords took it, or it never came.
         run = _run_at_target(ledger, end)
         return run.sequence + max(end - run.target, 0)
@@ -159,7 +163,11 @@ class Resumer:
             )
 
     def _begin(
-        self, fresh: Sequence[PartitionCopy], source: Metadata, ends: dict[TopicPartition, int]
+        self,
+        fresh: Sequence[PartitionCopy],
+        source: Metadata,
+        states: dict[TopicPartition, list[admin.ProducerState]],
+        ends: dict[TopicPartition, int],
     ) -> None:
         at = admin.LATEST if self._context.start_at_latest else admin.EARLIEST
         starts = admin.list_offsets(self._source, source, [p.source for p in fresh], at)
@@ -169,12 +177,18 @@ class Resumer:
                 p.broken = f"the leader of {p.source} on the source did not answer"
                 continue
             assert p.place is not None  # noqa: S101 - set by locate
-            entries.append(Entry(p.place, [Run(0, starts[p.source], ends[p.target])]))
+            # Not 0 where an earlier generation of the source was mirrored into the same topic.
+            first = next(
+                (s.last_sequence + 1 for s in states[p.target]
+                 if s.producer_id == self._context.producer_id), 0,
+            ) % SEQUENCE_MODULUS  # fmt: skip
+            entries.append(Entry(p.place, [Run(first, starts[p.source], ends[p.target])]))
         if entries:
             self._ledger.write(entries)
         for p in fresh:
             if not p.broken and p.place is not None:
-                p.start(_place(self._ledger.at(p.place), 0))
+                ledger = self._ledger.at(p.place)
+                p.start(_place(ledger, ledger.runs[0].sequence))
 
     def out_of_range(self, p: PartitionCopy) -> None:
         """The source does not have the position: data loss or truncation, by policy."""

@@ -173,9 +173,15 @@ class TargetSide:
             self._desk.disturb(p, f"{p.target} is shorter than the ledger says by {-shift}")
             return False
         p.target_next += shift
-        run = Run(outgoing.sequence, outgoing.first_source, answer.base_offset)
+        runs = [Run(outgoing.sequence, outgoing.first_source, answer.base_offset)]
+        # Runs that were announced meanwhile move along with it.
+        runs += [
+            run._replace(target=run.target + shift)
+            for run in self._desk.ledger.at(p.place).runs
+            if run.sequence > outgoing.sequence
+        ]
         try:
-            self._desk.ledger.write([Entry(p.place, [run], shift=True)])
+            self._desk.ledger.write([Entry(p.place, runs, shift=True)])
         except WireError as error:
             self._desk.disturb(p, f"the ledger cannot be written: {error}")
             return False

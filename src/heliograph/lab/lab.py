@@ -202,12 +202,8 @@ class Lab:
             lines += [f"{alias}.{key} = {value}" for key, value in properties.items()]
         lines += ["", *(f"{first}->{other}.enabled = true" for other in others), ""]
         replicas = min(3, *self._shape().values(), 3)
-        for topic in ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic."):
+        for topic in ("", "heartbeats.topic.", "offset-syncs.topic."):
             lines.append(f"{topic}replication.factor = {replicas}")
-        for topic in ("config", "offset", "status"):
-            lines.append(f"{topic}.storage.replication.factor = {replicas}")
-        # MM2 looks for new topics every 600 s; in a lab one waits for them.
-        lines += ["", "refresh.topics.interval.seconds = 5", "refresh.groups.interval.seconds = 5"]
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -6,6 +6,7 @@ aiokafka's decoder, uncommitted data included, so that nothing on the target can
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,9 +55,16 @@ def read_all(client: ClusterClient, partition: TopicPartition) -> Iterator[Recor
 def compare(source: ClusterClient, target: ClusterClient, topic: str, remote_topic: str) -> Proof:
     """Compare all partitions of a topic with its mirror. Stop the producers first."""
     proof = Proof()
-    for index in sorted(source.metadata([topic]).topics[topic].partitions):
-        here, there = TopicPartition(topic, index), TopicPartition(remote_topic, index)
-        proof.add(_compare(list(read_all(source, here)), list(read_all(target, there)), here))
+    collecting = gc.isenabled()
+    # Millions of records are kept, none are garbage: looking for some would take most of the time.
+    gc.disable()
+    try:
+        for index in sorted(source.metadata([topic]).topics[topic].partitions):
+            here, there = TopicPartition(topic, index), TopicPartition(remote_topic, index)
+            proof.add(_compare(list(read_all(source, here)), list(read_all(target, there)), here))
+    finally:
+        if collecting:
+            gc.enable()
     return proof
 
 

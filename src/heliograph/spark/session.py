@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+from py4j.clientserver import ClientServer
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -38,10 +39,12 @@ _ARCHIVE_SECONDS = 120.0
 class SparkEngine:
     """A running Spark session with the log file that its JVM and workers write to."""
 
-    def __init__(self, session: SparkSession, log: Path, jvm_pid: int) -> None:
+    def __init__(self, session: SparkSession, log: Path, gateway: ClientServer) -> None:
         self.session = session
         self.log = log
-        self.jvm_pid = jvm_pid
+        self._gateway = gateway
+        # None if the JVM was there before us, as under spark-submit.
+        self._jvm: subprocess.Popen[bytes] | None = gateway.proc
 
     @property
     def parallelism(self) -> int:
@@ -51,9 +54,7 @@ class SparkEngine:
     @property
     def alive(self) -> bool:
         """Whether the JVM is still there."""
-        gateway = SparkContext._gateway
-        process = getattr(gateway, "proc", None)
-        return process is None or process.poll() is None
+        return self._jvm is None or self._jvm.poll() is None
 
     def stop(self, patience_seconds: float = _JVM_EXIT_SECONDS) -> None:
         """Cancel every round and end the JVM; workers die with it. Works on a dead JVM too."""
@@ -61,17 +62,15 @@ class SparkEngine:
             self.session.sparkContext.cancelAllJobs()
         with suppress(Exception):
             self.session.stop()
-        gateway = SparkContext._gateway
-        process = getattr(gateway, "proc", None)
-        if gateway is not None:
-            with suppress(Exception):
-                gateway.shutdown()
-        if process is not None:
-            process.stdin.close()
+        with suppress(Exception):
+            self._gateway.shutdown()
+        if self._jvm is not None:
+            if self._jvm.stdin is not None:
+                self._jvm.stdin.close()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(patience_seconds)
-            process.kill()
-            process.wait()
+                self._jvm.wait(patience_seconds)
+            self._jvm.kill()
+            self._jvm.wait()
         # pyspark forgets these only if the JVM says goodbye, which one that was killed does not.
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
@@ -169,4 +168,4 @@ def start(master: str | None, flows: int, *, jvm_flags: str | None = None) -> Sp
         os.close(descriptor)
     # Its server prints a traceback when the JVM hangs up first, as it does when it is killed.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
-    return SparkEngine(session, log, gateway.proc.pid if gateway.proc else 0)
+    return SparkEngine(session, log, gateway)

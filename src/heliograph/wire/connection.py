@@ -247,7 +247,10 @@ class Connection:
             while filled < len(view):
                 count = sock.recv_into(view[filled:])
                 if count == 0:
-                    raise self._broken("closed by the broker")
+                    # A SASL listener tells anybody its versions, then hangs up on strangers.
+                    stranger = self._correlation_id == 2 and not self._security.mechanism
+                    hint = " at the first request (does this listener want SASL?)"
+                    raise self._broken("closed by the broker" + (hint if stranger else ""))
                 filled += count
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False

@@ -1,0 +1,223 @@
+"""Remote topics: created, grown, configured; and those that are never mirrored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mirroring import settings, wait_for
+
+from heliograph.config import load
+from heliograph.control import internal_topics
+from heliograph.control.topics import TopicRefresh
+from heliograph.errors import StartError
+from heliograph.model import TopicPartition
+from heliograph.policy import ledger_topic
+from heliograph.wire import admin
+from heliograph.wire.cluster import ClusterClient
+
+
+class Pair:
+    """Flow A->B of a configuration, with clients of both clusters."""
+
+    def __init__(self, lab, folder: Path, **keys: str) -> None:
+        text = [
+            "clusters = A, B",
+            f"A.bootstrap.servers = {lab['A'].bootstrap}",
+            f"B.bootstrap.servers = {lab['B'].bootstrap}",
+            "A->B.enabled = true",
+            "replication.factor = 1",
+            "offset-syncs.topic.replication.factor = 1",
+            "heartbeats.topic.replication.factor = 1",
+            *(f"{key} = {value}" for key, value in keys.items()),
+        ]
+        path = folder / "mm2.properties"
+        path.write_text("\n".join(text))
+        self.config = next(f for f in load(path).flows if str(f.flow) == "A->B")
+        self.source = ClusterClient(settings(lab, "A"), "test")
+        self.target = ClusterClient(settings(lab, "B"), "test")
+        self.refresh = TopicRefresh(self.config, self.source, self.target).refresh
+
+    def create(self, client, name, partitions=1, configs=None):
+        new = admin.NewTopic(name, partitions, 1, configs or {})
+        assert admin.create_topics(client, [new], 30_000) == {}
+        wait_for(lambda: self.count(client, name) == partitions)
+
+    @staticmethod
+    def count(client, name):
+        found = client.metadata([name]).topics.get(name)
+        return len(found.partitions) if found else 0
+
+    def overrides(self, client, name):
+        return wait_for(lambda: admin.topic_overrides(client, [name]))[name]
+
+    def close(self):
+        self.source.close()
+        self.target.close()
+
+
+@pytest.fixture
+def pair(lab, tmp_path):
+    made = []
+
+    def make(**keys: str) -> Pair:
+        made.append(Pair(lab, tmp_path, **keys))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, topic_name):
+    p = pair(topics=topic_name)
+    configs = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "123456",
+        # On MM2's default exclude list:
+        "min.insync.replicas": "1",
+        "message.timestamp.type": "LogAppendTime",
+        "unclean.leader.election.enable": "true",
+    }
+    p.create(p.source, topic_name, 3, configs)
+    plan = p.refresh()
+    assert plan.problems == []
+    assert plan.partitions == {
+        TopicPartition(topic_name, i): f"A.{topic_name}" for i in range(3)
+    }
+    assert plan.topics == 1
+    assert p.count(p.target, f"A.{topic_name}") == 3
+    assert p.overrides(p.target, f"A.{topic_name}") == {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "123456",
+    }
+
+
+def test_custom_exclusion_of_configs(pair, topic_name):
+    p = pair(**{"topics": topic_name, "config.properties.exclude": r"max\..*"})
+    p.create(p.source, topic_name, 1, {"max.message.bytes": "123456", "retention.ms": "777000"})
+    p.refresh()
+    assert p.overrides(p.target, f"A.{topic_name}") == {"retention.ms": "777000"}
+
+
+def test_growth_of_the_source_reaches_the_target(pair, topic_name):
+    p = pair(topics=topic_name)
+    p.create(p.source, topic_name, 1)
+    assert len(p.refresh().partitions) == 1
+    assert admin.create_partitions(p.source, {topic_name: 4}, 30_000) == {}
+    wait_for(lambda: p.count(p.source, topic_name) == 4)
+    plan = wait_for(lambda: (found := p.refresh()) and len(found.partitions) == 4 and found)
+    assert plan.problems == []
+    assert p.count(p.target, f"A.{topic_name}") == 4
+
+
+def test_a_target_with_fewer_partitions_is_grown(pair, topic_name):
+    p = pair(topics=topic_name)
+    p.create(p.source, topic_name, 5)
+    p.create(p.target, f"A.{topic_name}", 2)
+    wait_for(lambda: len(p.refresh().partitions) == 5)
+    assert p.count(p.target, f"A.{topic_name}") == 5
+
+
+def test_a_target_with_more_partitions_is_left_alone(pair, topic_name):
+    p = pair(topics=topic_name)
+    p.create(p.source, topic_name, 2)
+    p.create(p.target, f"A.{topic_name}", 3)
+    assert len(p.refresh().partitions) == 2
+    assert p.count(p.target, f"A.{topic_name}") == 3
+
+
+def test_refreshing_again_changes_nothing(pair, topic_name):
+    p = pair(topics=topic_name)
+    p.create(p.source, topic_name, 2, {"retention.ms": "1000000"})
+    first = p.refresh()
+    before = p.target.metadata([f"A.{topic_name}"]).topics[f"A.{topic_name}"]
+    again = p.refresh()
+    assert again.partitions == first.partitions
+    assert p.target.metadata([f"A.{topic_name}"]).topics[f"A.{topic_name}"] == before
+
+
+def test_topics_that_are_never_mirrored(pair, topic_name):
+    p = pair(topics=".*")
+    others = [
+        f"mm2-offset-syncs.{topic_name}.internal",
+        f"mm2-configs.{topic_name}.internal",
+        f"{topic_name}.checkpoints.internal",
+        f"__{topic_name}",
+        f"{topic_name}.replica",
+        ledger_topic(topic_name),
+        f"B.{topic_name}",
+        f"A.{topic_name}",
+    ]
+    for name in (*others, topic_name):
+        p.create(p.source, name)
+    mirrored = {tp.topic for tp in p.refresh().partitions}
+    assert topic_name in mirrored
+    assert not mirrored & set(others)
+
+
+def test_heartbeats_are_mirrored_whatever_the_filter_says(pair, topic_name):
+    p = pair(topics=topic_name)
+    for name in ("heartbeats", "C.heartbeats"):
+        if not p.count(p.source, name):
+            p.create(p.source, name, 1, {"cleanup.policy": "compact"})
+    plan = p.refresh()
+    assert plan.partitions[TopicPartition("heartbeats", 0)] == "A.heartbeats"
+    assert plan.partitions[TopicPartition("C.heartbeats", 0)] == "A.C.heartbeats"
+
+
+def test_a_replication_factor_too_large_is_explained(pair, topic_name):
+    p = pair(**{"topics": topic_name, "A->B.replication.factor": "3"})
+    p.create(p.source, topic_name)
+    plan = p.refresh()
+    assert TopicPartition(topic_name, 0) not in plan.partitions
+    [problem] = [text for text in plan.problems if topic_name in text]
+    assert "replication.factor=3" in problem
+    assert "mm2.properties:" in problem, "where it was set"
+    assert "cluster B has 1 broker(s)" in problem
+
+
+def test_one_bad_topic_does_not_keep_the_others(pair, topic_name):
+    bad, good = "x" * 248, topic_name
+    p = pair(topics=f"{bad},{good}")
+    p.create(p.source, good)
+    if not p.count(p.source, bad):
+        p.create(p.source, bad)
+    plan = p.refresh()
+    assert plan.partitions.keys() >= {TopicPartition(good, 0)}
+    assert [text for text in plan.problems if bad in text], "A. makes its name too long"
+
+
+def test_internal_topics_are_compacted_and_made_once(pair, topic_name):
+    p = pair(topics=topic_name)
+    for _ in range(2):
+        internal_topics.ensure(p.config, p.source, p.target)
+    for client, name in (
+        (p.target, "heartbeats"),
+        (p.target, ledger_topic("A")),
+        (p.source, "mm2-offset-syncs.B.internal"),
+    ):
+        assert p.count(client, name) == 1
+        assert p.overrides(client, name)["cleanup.policy"] == "compact"
+
+
+def test_offset_syncs_on_the_target(pair, topic_name):
+    p = pair(**{"topics": topic_name, "offset-syncs.topic.location": "target"})
+    internal_topics.ensure(p.config, p.source, p.target)
+    assert p.count(p.target, "mm2-offset-syncs.A.internal") == 1
+
+
+def test_internal_topics_that_do_not_fit_name_every_key(lab_factory, tmp_path):
+    fresh = lab_factory(heap="256m")
+    p = Pair(
+        fresh, tmp_path,
+        **{"A->B.heartbeats.topic.replication.factor": "3",
+           "A->B.offset-syncs.topic.replication.factor": "2"},
+    )  # fmt: skip
+    with pytest.raises(StartError) as info:
+        internal_topics.ensure(p.config, p.source, p.target)
+    text = str(info.value)
+    assert "heartbeats.topic.replication.factor=3" in text
+    assert "offset-syncs.topic.replication.factor=2" in text
+    assert "has 1 broker(s)" in text
+    p.close()
