@@ -169,9 +169,7 @@ class Mirroring:
     def producer(self, alias: str = "A", **config: Any) -> Producer:
         return Producer({"bootstrap.servers": self.lab[alias].bootstrap, "linger.ms": 5, **config})
 
-    def write(
-        self, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any
-    ) -> None:
+    def write(self, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any) -> None:
         """Records with numbered keys, acknowledged."""
         producer = self.producer(**config)
         for n, value in enumerate(values):

@@ -97,6 +97,7 @@ def test_a_secret_that_cannot_be_read(config, tmp_path):
             "config.providers": "file",
             "config.providers.file.class":
                 "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "config.providers.file.param.allowed.paths": str(tmp_path),
             "B.sasl.jaas.config": f"${{file:{missing}:jaas}}",
             "B.security.protocol": "SASL_SSL",
             "B.sasl.mechanism": "PLAIN",
@@ -182,7 +183,7 @@ def test_no_java(config, tmp_path):
 def test_java_too_old(config, tmp_path):
     fake = tmp_path / "bin" / "java"
     fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\necho \'openjdk version "11.0.2" 2019-01-15\' >&2\n')
+    fake.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     fake.chmod(0o755)
     code, said = run(config(), JAVA_HOME=str(tmp_path))
     assert code == CANNOT_START

@@ -82,9 +82,7 @@ def test_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, topic
     p.create(p.source, topic_name, 3, configs)
     plan = p.refresh()
     assert plan.problems == []
-    assert plan.partitions == {
-        TopicPartition(topic_name, i): f"A.{topic_name}" for i in range(3)
-    }
+    assert plan.partitions == {TopicPartition(topic_name, i): f"A.{topic_name}" for i in range(3)}
     assert plan.topics == 1
     assert p.count(p.target, f"A.{topic_name}") == 3
     assert p.overrides(p.target, f"A.{topic_name}") == {

@@ -584,9 +584,7 @@ def test_a_failing_partition_does_not_hold_up_its_neighbour(mirroring, topic_nam
     mirroring.write(topic_name, [b"x" * 20_000] * 100, 0, **each)
     mirroring.write(topic_name, numbered(50), 1, **each)
     started = time.monotonic()
-    refused, fine = CopyLoop(
-        mirroring.but(fetch_max_bytes=256 << 10).lease([topic_name], 30)
-    ).run()
+    refused, fine = CopyLoop(mirroring.but(fetch_max_bytes=256 << 10).lease([topic_name], 30)).run()
     assert "[target.refused]" in refused.error
     assert (fine.error, fine.source_position) == ("", 50)
     assert mirroring.values(topic_name, 1) == numbered(50)

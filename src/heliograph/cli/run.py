@@ -66,9 +66,8 @@ def run_command(
             mirror.start()
             if once:
                 mirror.run_once()
-                report.say(
-                    f"all that was there at the start is copied, in {time.monotonic() - started:.1f} s"
-                )
+                took = time.monotonic() - started
+                report.say(f"all that was there at the start is copied, in {took:.1f} s")
             else:
                 mirror.run()
     except _StopRequested:

@@ -154,7 +154,8 @@ class SourceSide:
         announced: dict[TopicPartition, list[Run]] = {}
         for fetched in answer:
             p = self._desk.parts[fetched.partition]
-            if not p.active:
+            if not p.active or fetched.offset != p.position:
+                # Asked for before the partition was resumed elsewhere; the next fetch knows better.
                 continue
             if fetched.error != NONE:
                 self._refused(p, fetched.error)

@@ -6,6 +6,7 @@ recognises a repeated batch among a producer's last five.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -88,7 +89,13 @@ class TargetSide:
         self.links[p.target_leader].ready[p.target] = p
 
     def pump(self) -> None:
-        """Send what the brokers may have in flight."""
+        """Send what the brokers may have in flight; nothing after the deadline.
+
+        A process that was stopped and continued must not write as if no time had passed: where the
+        broker has dropped the signature's state, only the deadline keeps a zombie quiet.
+        """
+        if time.time() >= self._desk.lease.deadline:
+            return
         for link in list(self.links.values()):
             try:
                 while link.ready and link.in_flight < _MAX_IN_FLIGHT:

@@ -50,6 +50,20 @@ class PartitionLedger:
         insort(self._runs, run, key=_by_sequence)
         return run
 
+    def correct(self, run: Run) -> None:
+        """Enter what was learnt later of a run: its target moved, or it begins further on.
+
+        The latter when nothing is left where it was said to begin: holes at the start of a source,
+        or compaction before the announced record was written. What was announced behind it counted
+        records that are gone, so it goes too.
+        """
+        index = bisect_right(self._runs, run.sequence, key=_by_sequence)
+        known = self._runs[index - 1] if index else None
+        if known is not None and known.sequence == run.sequence and known.source < run.source:
+            self._runs[index - 1 :] = [run]
+        else:
+            self.add(run)
+
     def at_sequence(self, sequence: int) -> Run | None:
         """The run that holds ``sequence``, or would if records follow one another without a gap."""
         index = bisect_right(self._runs, sequence, key=_by_sequence)

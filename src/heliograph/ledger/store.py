@@ -71,7 +71,10 @@ class LedgerStore:
         elif isinstance(fact, Entry):
             ledger = self.at(fact.place)
             for run in fact.runs:
-                ledger.add(run)
+                if fact.shift:
+                    ledger.correct(run)
+                else:
+                    ledger.add(run)
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Append runs durably, then read back what counts (another writer may have been first)."""

@@ -32,9 +32,14 @@ _SESSION_LOST = frozenset(
 
 @dataclass(slots=True)
 class Fetched:
-    """What one fetch said about one partition; ``records`` may end with a partial batch."""
+    """What one fetch said about one partition; ``records`` may end with a partial batch.
+
+    ``offset`` is what was asked for. Whoever moved the partition since must not use the answer: its
+    records would look as if everything in between did not exist.
+    """
 
     partition: TopicPartition
+    offset: int
     error: int
     high_watermark: int
     last_stable_offset: int
@@ -46,8 +51,8 @@ class Fetched:
 class FetchSession:
     """The fetch conversation with one broker over one connection; at most one request in flight.
 
-    Invariant: ``_known`` is what the broker's session holds, ``_changed`` what the next request
-    must tell it.
+    Invariant: ``_known`` is what the broker's session holds and what the request in flight asks
+    for; ``_changed`` and ``_dropped`` are what the next request must tell it.
     """
 
     def __init__(
@@ -223,4 +228,5 @@ class FetchSession:
         if flexible:
             position = skip_tags(frame, position)
         key = TopicPartition(topic, index)
-        return Fetched(key, error, high, stable, start, aborted, records), position
+        offset = self._known.get(key, -1)
+        return Fetched(key, offset, error, high, stable, start, aborted, records), position

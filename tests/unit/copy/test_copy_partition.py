@@ -39,8 +39,9 @@ def test_what_is_announced_finds_every_record(stretches, first):
     offset, rows = first, []
     for gap, count in stretches:
         offset += gap
+        # The first run may begin later than was announced: nobody knew of the hole then.
         for run in p.stage([(offset, count)]):
-            assert ledger.add(run) == run
+            ledger.correct(run)
         rows += range(offset, offset + count)
         offset += count
     assert [ledger.source_of(n) for n in range(len(rows))] == rows

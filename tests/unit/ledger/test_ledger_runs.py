@@ -101,6 +101,22 @@ def test_a_correction_may_split_a_run():
     assert [ledger.source_of(n) for n in (5, 6)] == [5, 6]
 
 
+def test_a_run_may_turn_out_to_begin_further_on():
+    ledger = PartitionLedger([Run(0, 0, 0), Run(5, 8, 5), Run(7, 12, 7)])
+    # The records at 8 and 9 are gone: what was counted behind them is counted anew.
+    ledger.correct(Run(5, 10, 5))
+    assert list(ledger.runs) == [Run(0, 0, 0), Run(5, 10, 5)]
+    ledger.correct(Run(5, 9, 5))
+    assert ledger.source_of(5) == 10, "never back"
+
+
+def test_corrections_of_targets_keep_what_follows():
+    ledger = PartitionLedger([Run(0, 0, 0), Run(5, 8, 5), Run(7, 12, 7)])
+    for run in (Run(3, 3, 4), Run(5, 8, 6), Run(7, 12, 8)):
+        ledger.correct(run)
+    assert list(ledger.runs) == [Run(0, 0, 0), Run(3, 3, 4), Run(5, 8, 6), Run(7, 12, 8)]
+
+
 def test_nothing_is_known_before_the_first_sequence():
     ledger = PartitionLedger([Run(3, 0, 0)])
     assert ledger.at_sequence(2) is None

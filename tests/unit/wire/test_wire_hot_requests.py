@@ -58,9 +58,7 @@ class Wire:
 
 def fetcher(version):
     wire = Wire(1, version)
-    session = FetchSession(
-        wire, IDS, read_committed=True, max_bytes=1000, partition_max_bytes=500
-    )
+    session = FetchSession(wire, IDS, read_committed=True, max_bytes=1000, partition_max_bytes=500)
     return wire, session
 
 
