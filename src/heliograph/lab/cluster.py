@@ -128,7 +128,7 @@ class Cluster:
         """Starts Kafka's StorageTool for each node without data; ``finish_format`` waits for it."""
         kept = self.folder / "cluster.id"
         if not kept.exists():
-            kept.write_text(urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="), "utf-8")
+            kept.write_text(_new_cluster_id(), "utf-8")
         args = [
             "format",
             "--cluster-id",
@@ -190,3 +190,11 @@ class Cluster:
     def stop(self, grace_s: float = 5.0) -> None:
         """Stops every broker: SIGTERM, then SIGKILL after ``grace_s`` (0: at once)."""
         stop_all(self.brokers, grace_s)
+
+
+def _new_cluster_id() -> str:
+    """A random id as Kafka makes them: one that begins with a dash would look like an option."""
+    while True:
+        made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):
+            return made
