@@ -20,7 +20,9 @@ def mirrored(lab, tmp_path_factory):
     """Topic name after a mirror of it: 3 plain records, an aborted and a committed transaction."""
     topic = f"compat-{uuid.uuid4().hex[:8]}"
     source = lab["A"].bootstrap
-    lab.tool("TopicCommand", "--bootstrap-server", source, "--create", "--topic", topic)
+    # Its records are from 2023.
+    lab.tool("TopicCommand", "--bootstrap-server", source, "--create", "--topic", topic,
+             "--config", "retention.ms=-1")  # fmt: skip
     heartbeats = ("--topic", "heartbeats", "--config", "cleanup.policy=compact")
     lab.tool("TopicCommand", "--bootstrap-server", source, "--create", "--if-not-exists",
              *heartbeats)  # fmt: skip

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("mirroring")
-
-from mirroring import Mirroring  # noqa: E402
-
 from heliograph.lab import Lab
+
+pytest.register_assert_rewrite("mirroring")
 
 
 @pytest.fixture
-def mirroring(lab: Lab) -> Iterator[Mirroring]:
+def mirroring(lab: Lab) -> Iterator[Any]:
     """A new flow A->B of the shared lab, with a signature and a ledger of its own."""
-    made = Mirroring.of(lab)
+    # Only now: its assertions explain themselves.
+    made = import_module("mirroring").Mirroring.of(lab)
     yield made
     made.close()

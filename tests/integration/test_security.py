@@ -20,13 +20,13 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 @pytest.fixture(scope="module")
 def secure(module_lab_factory):
     """SSL on A; SASL_SSL on B."""
-    return module_lab_factory(security={"A": "SSL", "B": "SASL_SSL"}, heap="256m")
+    return module_lab_factory(security={"A": "SSL", "B": "SASL_SSL"})
 
 
 @pytest.fixture(scope="module")
 def other(module_lab_factory):
     """SASL without TLS on A; SASL_SSL, with another certificate, on B."""
-    return module_lab_factory(security={"A": "SASL_PLAINTEXT", "B": "SASL_SSL"}, heap="256m")
+    return module_lab_factory(security={"A": "SASL_PLAINTEXT", "B": "SASL_SSL"})
 
 
 def reach(properties):

@@ -29,6 +29,7 @@ class Pair:
             "replication.factor = 1",
             "offset-syncs.topic.replication.factor = 1",
             "heartbeats.topic.replication.factor = 1",
+            "heartbeats.replication.enabled = false",
             *(f"{key} = {value}" for key, value in keys.items()),
         ]
         path = folder / "mm2.properties"
@@ -155,7 +156,7 @@ def test_topics_that_are_never_mirrored(pair, topic_name):
 
 
 def test_heartbeats_are_mirrored_whatever_the_filter_says(pair, topic_name):
-    p = pair(topics=topic_name)
+    p = pair(**{"topics": topic_name, "A->B.heartbeats.replication.enabled": "true"})
     for name in ("heartbeats", "C.heartbeats"):
         if not p.count(p.source, name):
             p.create(p.source, name, 1, {"cleanup.policy": "compact"})
@@ -206,7 +207,7 @@ def test_offset_syncs_on_the_target(pair, topic_name):
 
 
 def test_internal_topics_that_do_not_fit_name_every_key(lab_factory, tmp_path):
-    fresh = lab_factory(heap="256m")
+    fresh = lab_factory()
     p = Pair(
         fresh, tmp_path,
         **{"A->B.heartbeats.topic.replication.factor": "3",

@@ -33,13 +33,12 @@ def quick_lab(module_lab_factory: Callable[..., Lab]) -> Lab:
     """A cleans its compacted topics at once; B forgets producers of old records at once."""
     return module_lab_factory(
         settings={
-            "A": {"log.cleaner.backoff.ms": "100"},
+            "A": {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "4194304"},
             "B": {
                 "producer.id.expiration.ms": "500",
                 "producer.id.expiration.check.interval.ms": "100",
             },
         },
-        heap="256m",
     )
 
 
@@ -386,9 +385,8 @@ def test_a_target_created_anew_is_filled_from_the_start(mirroring, topic_name):
     mirroring.write(topic_name, numbered(50))
     mirroring.copy(topic_name)
     mirroring.delete(mirroring.target, f"A.{topic_name}")
-    failed = admin.create_topics(
-        mirroring.target, [admin.NewTopic(f"A.{topic_name}", 1, 1, {})], 30_000
-    )
+    new = admin.NewTopic(f"A.{topic_name}", 1, 1, {"retention.ms": "-1"})
+    failed = admin.create_topics(mirroring.target, [new], 30_000)
     assert not failed
     mirroring.await_topic(mirroring.target, f"A.{topic_name}", 1)
     mirroring.write(topic_name, numbered(5))
@@ -402,7 +400,8 @@ def test_a_source_created_anew_is_not_mixed_into_the_old_copy(mirroring, topic_n
     mirroring.write(topic_name, numbered(5, "old"))
     mirroring.copy(topic_name)
     mirroring.delete(mirroring.source, topic_name)
-    admin.create_topics(mirroring.source, [admin.NewTopic(topic_name, 1, 1, {})], 30_000)
+    new = admin.NewTopic(topic_name, 1, 1, {"retention.ms": "-1"})
+    assert not admin.create_topics(mirroring.source, [new], 30_000)
     mirroring.await_topic(mirroring.source, topic_name, 1)
     mirroring.write(topic_name, numbered(5, "new"))
     [receipt] = CopyLoop(mirroring.lease([topic_name])).run()

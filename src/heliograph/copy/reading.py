@@ -18,7 +18,7 @@ from heliograph.copy.partition import Outgoing, PartitionCopy
 from heliograph.copy.resume import Resumer
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
-from heliograph.ledger.runs import Run
+from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import TopicPartition
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
@@ -205,6 +205,13 @@ class SourceSide:
         }
         try:
             ledger.write(entries.values())
+            late = [
+                correction
+                for entry in entries.values()
+                for correction in _further_on(ledger.at(entry.place), entry)
+            ]
+            if late:
+                ledger.write(late)
         except WireError as error:
             for source in announced:
                 self._desk.disturb(
@@ -234,3 +241,13 @@ class SourceSide:
             text = f"{p.source} cannot be read from {source}: {error_name(code)}"
             hint = "grant READ on the topic to the principal of the source consumer"
             self._desk.fail(p, PartitionError("source.refused", text, hint))
+
+
+def _further_on(known: PartitionLedger, entry: Entry) -> list[Entry]:
+    """Corrections for runs that were announced where we have just looked and found nothing."""
+    for index, run in enumerate(entry.runs):
+        if known.source_of(run.sequence) < run.source:
+            # Everything behind it was counted differently, if at all.
+            rest = [Entry(entry.place, [later]) for later in entry.runs[index + 1 :]]
+            return [Entry(entry.place, [run], shift=True), *rest]
+    return []

@@ -2,7 +2,7 @@
 
     signature/<producer id>                                      -> JSON
     runs/<topic>/<partition>/<source id>/<target id>/<seq>/<src> -> packed runs
-    shift/<topic>/<partition>/<source id>/<target id>/<seq>      -> packed run, target corrected
+    shift/<topic>/<partition>/<source id>/<target id>/<seq>      -> packed runs, corrected
 
 Keys are unique per fact, so that compaction removes only repetitions. Topic names cannot contain a
 slash. A packed value is a version byte and, per run, three unsigned varints: the growth of
@@ -39,7 +39,7 @@ class Signature(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Runs of one place; ``shift`` marks corrections of target offsets."""
+    """Runs of one place; ``shift`` marks corrections (PartitionLedger.correct)."""
 
     place: Place
     runs: Sequence[Run]

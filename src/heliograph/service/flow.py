@@ -155,11 +155,24 @@ class FlowRuntime:
         """Where each partition ends now: the goal of ``run --once``."""
         assert self.context is not None  # noqa: S101 - only enabled flows are asked
         client = self.client(self.config.source_client, "once-source")
-        metadata = client.metadata(sorted({p.topic for p in self.plan.partitions}))
-        return admin.list_offsets(
-            client, metadata, self.plan.partitions, admin.LATEST,
-            read_committed=self.context.read_committed,
-        )  # fmt: skip
+        read_committed = self.context.read_committed
+        wanted = self.plan.partitions.keys()
+
+        def ask() -> Mapping[TopicPartition, int]:
+            metadata = client.metadata(sorted({p.topic for p in wanted}))
+            ends = admin.list_offsets(
+                client, metadata, wanted, admin.LATEST, read_committed=read_committed
+            )
+            silent = sorted(wanted - ends.keys())
+            if silent:
+                # Left out, they would count as copied.
+                raise ConnectionFailed(f"no answer from the leader of {silent[0]}")
+            return ends
+
+        try:
+            return client.retry(ask, _START_PATIENCE_SECONDS)
+        except WireError as error:
+            raise StartError("flow.start", f"flow {self.flow}: {error}") from error
 
     def close(self) -> None:
         """Close every client."""

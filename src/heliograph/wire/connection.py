@@ -33,6 +33,8 @@ from heliograph.wire.security import Security
 _MAX_FRAME_BYTES = 320 << 20
 #: Kernel buffers: one fetch answer of several MB moves in few system calls.
 _SOCKET_BUFFER_BYTES = 4 << 20
+#: Waking up for less than this costs more than it brings, while a large answer is coming in.
+_PIECE_BYTES = 256 << 10
 #: sendmsg refuses more than IOV_MAX (1024 on Linux) buffers at once.
 _MAX_BUFFERS = 512
 
@@ -57,6 +59,7 @@ class Connection:
         self._frame_filled = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._expires_at = float("inf")
+        self._low_water = 1
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -258,7 +261,18 @@ class Connection:
             raise self._broken(error) from error
         finally:
             setattr(self, counter, filled)
+            self._gather(len(view) - filled)
         return True
+
+    def _gather(self, missing: int) -> None:
+        """In the middle of a large answer, be woken for large pieces only.
+
+        Never for more than is missing: the kernel would wait for bytes that nobody sends.
+        """
+        wanted = _PIECE_BYTES if missing >= _PIECE_BYTES else 1
+        if wanted != self._low_water and self._security.ssl_context is None and self._socket:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._low_water = wanted
 
     def _connect(self, timeout: float) -> None:
         try:

@@ -86,16 +86,25 @@ def test_a_blocked_job_delays_neither_the_others_nor_stop():
     assert len(others) <= count + 1
 
 
-def test_the_interval_counts_from_start_to_start(scheduler):
-    starts = []
+@pytest.mark.parametrize(("work", "pause"), [(0.5, 9.5), (1.0, 9.0), (3.0, 27.0)])
+def test_intervals_count_from_start_to_start_and_long_jobs_rest(monkeypatch, work, pause):
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    pauses = []
 
-    def work() -> None:
-        starts.append(time.monotonic())
-        time.sleep(0.05)
+    class Once(threading.Event):
+        """Stops the job at its first pause."""
 
-    scheduler.repeat(work, 0.1, "working")
-    wait_for(lambda: len(starts) >= 6)
-    gaps = sorted(b - a for a, b in zip(starts, starts[1:], strict=False))
-    assert gaps[0] >= 0.09
-    # The quickest gap shows the rule even when the machine is busy: 0.15 would be end to start.
-    assert gaps[0] < 0.145
+        def wait(self, timeout=None):
+            pauses.append(timeout)
+            self.set()
+            return True
+
+    def job() -> None:
+        clock[0] += work
+
+    scheduler = Scheduler()
+    scheduler._stopping = Once()
+    scheduler.repeat(job, 10.0, "working")
+    scheduler._threads[0].join(30)
+    assert pauses == [pause]

@@ -77,28 +77,33 @@ def dial(port: int, security: Security = PLAINTEXT, timeout: float = 5.0) -> Con
 
 
 def test_http_is_named_by_its_first_bytes():
-    with server(answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port:
-        with pytest.raises(NotKafka, match=r"not with the Kafka protocol.*'HTTP'"):
-            dial(port)
+    with (
+        server(answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port,
+        pytest.raises(NotKafka, match=r"not with the Kafka protocol.*'HTTP'"),
+    ):
+        dial(port)
 
 
 @pytest.mark.parametrize("first", [b"\x15\x03\x03\x00\x02\x02\x32", b"\x16\x03\x01\x00\x40"])
 def test_tls_answers_are_recognised(first):
-    with server(answering(first)) as port:
-        with pytest.raises(NotKafka, match=rf"127\.0\.0\.1:{port} speaks TLS.*plaintext"):
-            dial(port)
+    with (
+        server(answering(first)) as port,
+        pytest.raises(NotKafka, match=rf"127\.0\.0\.1:{port} speaks TLS.*plaintext"),
+    ):
+        dial(port)
 
 
 def test_a_listener_that_hangs_up():
-    with server(hang_up) as port:
-        with pytest.raises(NotKafka, match="closed it again without an answer.*PLAINTEXT"):
-            dial(port)
+    with (
+        server(hang_up) as port,
+        pytest.raises(NotKafka, match=r"closed it again without an answer.*PLAINTEXT"),
+    ):
+        dial(port)
 
 
 def test_a_listener_that_says_nothing_is_given_up():
-    with server(say_nothing) as port:
-        with pytest.raises(ConnectionFailed, match="no answer within"):
-            dial(port, timeout=0.3)
+    with server(say_nothing) as port, pytest.raises(ConnectionFailed, match="no answer within"):
+        dial(port, timeout=0.3)
 
 
 def test_a_closed_port():
@@ -112,15 +117,19 @@ def test_a_closed_port():
 def test_tls_where_there_is_none():
     context = ssl.create_default_context()
     security = Security("SSL", ssl_context=context)
-    with server(answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port:
-        with pytest.raises(AuthenticationFailed, match=r"no TLS handshake.*PLAINTEXT"):
-            dial(port, security)
+    with (
+        server(answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port,
+        pytest.raises(AuthenticationFailed, match=r"no TLS handshake.*PLAINTEXT"),
+    ):
+        dial(port, security)
 
 
 def test_an_answer_to_another_question_breaks_the_connection():
-    with server(answering(struct.pack(">ii", 4, 99))) as port:
-        with pytest.raises(ConnectionFailed, match="answered request 99 instead of 1"):
-            dial(port)
+    with (
+        server(answering(struct.pack(">ii", 4, 99))) as port,
+        pytest.raises(ConnectionFailed, match="answered request 99 instead of 1"),
+    ):
+        dial(port)
 
 
 def test_every_bootstrap_server_is_tried_and_named():
@@ -128,9 +137,11 @@ def test_every_bootstrap_server_is_tried_and_named():
         ports = [s.getsockname()[1] for s in (one, two)]
     servers = ",".join(f"127.0.0.1:{p}" for p in ports)
     settings = ClientSettings("east", {"bootstrap.servers": servers})
-    with ClusterClient(settings, "test") as client:
-        with pytest.raises(ConnectionFailed, match="no broker of cluster east answers") as info:
-            client.metadata(())
+    with (
+        ClusterClient(settings, "test") as client,
+        pytest.raises(ConnectionFailed, match="no broker of cluster east answers") as info,
+    ):
+        client.metadata(())
     assert all(str(p) in str(info.value) for p in ports)
 
 
