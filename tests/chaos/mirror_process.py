@@ -22,7 +22,7 @@ class MirrorProcess:
 
     def __init__(self, config, log_path, *args):
         self.log_path = log_path
-        with open(log_path, "ab") as log:
+        with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "heliograph", "run", str(config), "-o", "plain", *args],
                 stdout=log, stderr=log, start_new_session=True,

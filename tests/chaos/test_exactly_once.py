@@ -56,7 +56,9 @@ def test_twenty_kills_at_random_moments(lab, flow, tmp_path):
         for victim in kills:
             # In mid-copy: this mirror's workers are there and the target grows (after a kill of the
             # driver, its orphans may go on for a moment). The exact moment is the dice's.
-            wait_for(lambda: mirror.lease_holders() and _grows(b, topic), 90, "the mirror copies")
+            wait_for(
+                lambda m=mirror: m.lease_holders() and _grows(b, topic), 90, "the mirror copies"
+            )
             time.sleep(dice.uniform(0, 1.5))
             mirror.kill(victim, dice)
             if victim == "driver":

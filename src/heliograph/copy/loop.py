@@ -24,6 +24,7 @@ from heliograph.wire.errors import WireError
 _TICK_SECONDS = 0.2
 #: After the deadline, answers to what was sent are still counted.
 _LAST_ANSWERS_SECONDS = 2.0
+_READABLE, _BOTH = select.POLLIN, select.POLLIN | select.POLLOUT
 
 
 class CopyLoop:
@@ -38,6 +39,8 @@ class CopyLoop:
         self._syncs = OffsetSyncWriter(context, source, target)
         self._target = TargetSide(self._desk, target, self._syncs, self._drained)
         self._source = SourceSide(self._desk, source, self._resumer, self._target.enqueue)
+        self._poll = select.poll()
+        self._events: dict[int, int] = {}
         self._bounded = all(p.until is not None for p in lease.partitions)
 
     def run(self) -> list[Receipt]:
@@ -98,32 +101,40 @@ class CopyLoop:
 
     def _wait(self, until: float, *, reading: bool = True) -> None:
         """Sleep until a broker says something or a timer is due, then take it in."""
-        watched: list[tuple[Connection, SourceLink | TargetLink | None]] = []
-        watched += [(link.connection, link) for link in self._target.links.values()]
-        if reading:
-            watched += [(link.connection, link) for link in self._source.links.values()]
-        if self._syncs.connection is not None:
-            watched.append((self._syncs.connection, None))
-        poll = select.poll()
-        by_descriptor: dict[int, SourceLink | TargetLink | None] = {}
-        ready: set[int] = set()
-        for connection, link in watched:
-            if connection.closed:
-                continue
-            descriptor = connection.fileno()
-            by_descriptor[descriptor] = link
-            poll.register(
-                descriptor, select.POLLIN | (select.POLLOUT if connection.wants_write else 0)
-            )
-            if connection.has_buffered_input:
-                ready.add(descriptor)
-        ready.update(d for d, _ in poll.poll(0 if ready else self._timeout_ms(until)))
-        for descriptor, link in by_descriptor.items():
+        watched = self._watch(reading)
+        # TLS may hold decrypted bytes that the kernel knows nothing of.
+        ready = {d for d, (c, _) in watched.items() if c.has_buffered_input}
+        ready.update(d for d, _ in self._poll.poll(0 if ready else self._timeout_ms(until)))
+        for descriptor, (_, link) in watched.items():
             if descriptor in ready:
                 if isinstance(link, TargetLink):
                     self._target.react(link)
                 elif isinstance(link, SourceLink):
                     self._source.react(link)
+
+    def _watch(self, reading: bool) -> dict[int, tuple[Connection, SourceLink | TargetLink | None]]:
+        """Tell the kernel what to watch, as far as that changed; returns it by descriptor."""
+        watched: dict[int, tuple[Connection, SourceLink | TargetLink | None]] = {}
+        events: dict[int, int] = {}
+        links: list[SourceLink | TargetLink] = [*self._target.links.values()]
+        if reading:
+            links += self._source.links.values()
+        pairs: list[tuple[Connection, SourceLink | TargetLink | None]]
+        pairs = [(link.connection, link) for link in links]
+        if self._syncs.connection is not None:
+            pairs.append((self._syncs.connection, None))
+        for connection, link in pairs:
+            if not connection.closed:
+                descriptor = connection.fileno()
+                watched[descriptor] = (connection, link)
+                events[descriptor] = _READABLE if not connection.wants_write else _BOTH
+        if events != self._events:
+            # A descriptor may have been closed and given to a new connection: register anew.
+            self._poll = select.poll()
+            for descriptor, mask in events.items():
+                self._poll.register(descriptor, mask)
+            self._events = events
+        return watched
 
     def _timeout_ms(self, until: float) -> float:
         now = time.time()

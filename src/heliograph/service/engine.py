@@ -36,9 +36,16 @@ class Engine:
             self._error = error
 
     @property
-    def parallelism(self) -> int:
-        """Spark's parallelism; waits until it has started."""
-        return self._ready().parallelism
+    def leases_per_flow(self) -> int:
+        """How many leases a flow may have by default; waits until Spark has started.
+
+        Here, slots are only threads and there are enough. A Spark cluster's are shared by the flows
+        and by the two rounds that overlap.
+        """
+        parallelism = self._ready().parallelism
+        if self._master is None:
+            return parallelism
+        return max(1, parallelism // (2 * max(self._flows, 1)))
 
     def _ready(self) -> session.SparkEngine:
         self._thread.join()

@@ -86,7 +86,7 @@ class Mirror:
         if not self._enabled:
             self._stopped.wait()
             return
-        most = self._engine.parallelism
+        most = self._engine.leases_per_flow
         flows = [FlowLeases(r, m, most) for r, m in zip(self._enabled, self._monitors, strict=True)]
         seconds = min(f.config.lease_seconds for f in self._enabled)
         keeper = self._keeper = RoundKeeper(flows, self._engine.run_round, seconds)
@@ -104,7 +104,7 @@ class Mirror:
         """Copy all that is on the sources now; raises HeliographError if some cannot be copied."""
         goals = {str(f.flow): dict(f.source_ends()) for f in self._enabled}
         monitors = {str(f.flow): m for f, m in zip(self._enabled, self._monitors, strict=True)}
-        most = self._engine.parallelism
+        most = self._engine.leases_per_flow
         idle_rounds = 0
         errors: dict[str, str] = {}
         while any(goals.values()) and not self._stopped.is_set():

@@ -36,6 +36,14 @@ class PartitionLag:
     error: str = ""
 
     @property
+    def source_rate(self) -> float:
+        """Records per second that the source grew by lately."""
+        if len(self.ends) < 2:
+            return 0.0
+        (first, start), (last, end) = self.ends[0], self.ends[-1]
+        return max(end - start, 0) / max(last - first, 0.001)
+
+    @property
     def records(self) -> int:
         """Source offsets that are not on the target yet."""
         return max(self.source_end - self.position, 0)
@@ -131,10 +139,10 @@ class FlowMonitor:
                 lag.told_position = receipt.source_position
                 lag.told_target_end = receipt.target_end
 
-    def lag_of(self, partition: TopicPartition) -> int:
-        """Records behind, for weighing leases."""
+    def load_of(self, partition: TopicPartition) -> tuple[int, float]:
+        """(records behind, records per second written at the source), for weighing leases."""
         lag = self._lags.get(partition)
-        return lag.records if lag is not None else 0
+        return (lag.records, lag.source_rate) if lag is not None else (0, 0.0)
 
     def status(self) -> FlowStatus:
         """The latest measurement, summed up."""

@@ -25,9 +25,9 @@ _LEAD_SECONDS = 1.0
 #: Two rounds hold the same partitions for this long; the sequences keep them from harm.
 _OVERLAP_SECONDS = 0.03
 #: The first round is short, so that sizes and errors are known early.
-_FIRST_ROUND_SECONDS = 3.0
+_FIRST_ROUND_SECONDS = 5.0
 _FAILED_PAUSE_SECONDS = 0.5
-#: A backlog of this many records weighs as much as this many records per second.
+#: A backlog weighs as much as the rate that would clear it in this time.
 _BACKLOG_HORIZON_SECONDS = 10.0
 
 RunRound = Callable[[Sequence[Lease]], list[Receipt]]
@@ -58,7 +58,8 @@ class FlowLeases:
         return [self._lease(new, starts_at, deadline)] if new else []
 
     def _weight(self, partition: TopicPartition) -> float:
-        return 1.0 + self.monitor.lag_of(partition) / _BACKLOG_HORIZON_SECONDS
+        lag, rate = self.monitor.load_of(partition)
+        return 1.0 + rate + lag / _BACKLOG_HORIZON_SECONDS
 
     def _lease(self, group: Sequence[TopicPartition], starts_at: float, deadline: float) -> Lease:
         names = self.runtime.plan.partitions
