@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
+from heliograph.copy import links
 from heliograph.lab import Lab
 
 pytest.register_assert_rewrite("mirroring")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def close_links() -> Iterator[None]:
+    """Leases leave their connections to the process, which here goes on to report leaks."""
+    yield
+    links.close()
 
 
 @pytest.fixture

@@ -75,3 +75,14 @@ def ledger(context: FlowContext) -> LedgerStore:
     if key not in _ledgers:
         _ledgers[key] = LedgerStore(target(context).client, context.ledger_topic)
     return _ledgers[key]
+
+
+def close() -> None:
+    """Close everything, for processes that outlive their leases."""
+    for known in _clusters.values():
+        known.client.close()
+        for pool in known.idle.values():
+            for connection in pool:
+                connection.close()
+    _clusters.clear()
+    _ledgers.clear()

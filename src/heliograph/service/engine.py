@@ -12,6 +12,8 @@ from heliograph.spark.rounds import run_round
 
 log = logging.getLogger(__name__)
 
+_ABANDON_SECONDS = 2.0
+
 
 class Engine:
     """A Spark session that outlives its JVM. Thread-safe."""
@@ -66,9 +68,10 @@ class Engine:
         return run_round(spark.session, leases)
 
     def stop(self) -> None:
-        """End Spark; waits for a start that is under way."""
+        """End Spark, also in the middle of its start."""
         self._stopping = True
-        if self._thread.ident is not None:
-            self._thread.join(10)
+        if self._thread.is_alive():
+            session.abandon_start()
+            self._thread.join(_ABANDON_SECONDS)
         if self._spark is not None:
             self._spark.stop()

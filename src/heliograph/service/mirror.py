@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from heliograph.config import MirrorMakerConfig
@@ -46,8 +45,7 @@ class Mirror:
         """Connect every flow and start Spark beside it; raises StartError."""
         if self._enabled:
             self._engine.begin()
-        with ThreadPoolExecutor(max(len(self._flows), 1)) as pool:
-            list(pool.map(FlowRuntime.prepare, self._flows))
+        _all_at_once([f.prepare for f in self._flows])
         self._monitors = [FlowMonitor(f) for f in self._enabled]
         for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
             self._scheduler.repeat(
@@ -151,6 +149,28 @@ class Mirror:
             )
             for i in range(count)
         ]
+
+
+def _all_at_once(calls: Sequence[Callable[[], None]]) -> None:
+    """Run calls in threads and raise the first error.
+
+    Daemon threads, unlike a pool's: one that waits for a dead cluster must not delay an exit.
+    """
+    errors: list[BaseException] = []
+
+    def guarded(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def _measure_seconds(runtime: FlowRuntime) -> float:

@@ -35,6 +35,18 @@ def run_round(session: SparkSession, leases: Sequence[Lease]) -> list[Receipt]:
     return [Receipt(*row) for row in receipts.collect()]
 
 
+def warm_up(session: SparkSession, tasks: int) -> None:
+    """Run empty tasks: the first job of a session loads classes and forks workers for seconds.
+
+    Leases that begin to run out meanwhile would be of little use.
+    """
+    session.range(tasks, numPartitions=tasks).mapInArrow(_echo, "id long").collect()
+
+
+def _echo(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return rows
+
+
 def _hold(leases: list[Lease], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: runs in an executor's Python worker."""
     for row in rows:

@@ -6,12 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 from py4j.clientserver import ClientServer
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -21,6 +19,7 @@ from pyspark.sql import SparkSession
 from heliograph.errors import StartError
 from heliograph.lab.java import find_java
 from heliograph.spark.archive import archive_path, load_flag, write_flag
+from heliograph.spark.rounds import warm_up
 
 #: A task that loses its worker is given to another one this often before its round is planned anew.
 _TASK_FAILURES = 4
@@ -88,12 +87,11 @@ def _forget_old_logs() -> None:
 
 
 def build_archive() -> Path:
-    """Start Spark once, run an empty round, and keep its classes for later starts."""
+    """Start Spark once, with its first empty tasks, and keep its classes for later starts."""
     path = archive_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     engine = start(None, 1, jvm_flags=write_flag(path))
-    engine.session.range(1, numPartitions=1).mapInArrow(_echo, "id long").collect()
     engine.stop(_ARCHIVE_SECONDS)
     if not path.is_file():
         raise StartError(
@@ -104,8 +102,11 @@ def build_archive() -> Path:
     return path
 
 
-def _echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches
+def abandon_start() -> None:
+    """Kill what a `start` in another thread has launched so far; it then fails."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
 
 
 def start(master: str | None, flows: int, *, jvm_flags: str | None = None) -> SparkEngine:
@@ -168,4 +169,6 @@ def start(master: str | None, flows: int, *, jvm_flags: str | None = None) -> Sp
         os.close(descriptor)
     # Its server prints a traceback when the JVM hangs up first, as it does when it is killed.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
-    return SparkEngine(session, log, gateway)
+    engine = SparkEngine(session, log, gateway)
+    warm_up(session, engine.parallelism)
+    return engine
