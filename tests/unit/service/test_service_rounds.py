@@ -1,0 +1,102 @@
+"""Rounds: every partition is leased, new ones at once, and a failed round is planned anew."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from heliograph.config import load
+from heliograph.control.topics import TopicPlan
+from heliograph.model import FlowContext, Lease, Receipt, TopicPartition
+from heliograph.service.flow import FlowRuntime
+from heliograph.service.monitor import FlowMonitor
+from heliograph.service.rounds import FlowLeases, RoundKeeper
+
+T = TopicPartition
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> FlowLeases:
+    """A flow as it is after ``prepare``, with nobody at the other end."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(
+        "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\n"
+        "A->B.enabled=true\n"
+    )
+    [config] = [f for f in load(path).flows if f.enabled]
+    runtime = FlowRuntime(config)
+    runtime.context = FlowContext(
+        config.flow, config.source_client, config.target_client, 7, "ledger", None, 100,
+        True, False, False, 1 << 20,
+    )  # fmt: skip
+    runtime.plan = TopicPlan({T("t", i): "A.t" for i in range(5)})
+    return FlowLeases(runtime, FlowMonitor(runtime), 2)
+
+
+def leased(leases: list[Lease]) -> list[TopicPartition]:
+    return [p.source for lease in leases for p in lease.partitions]
+
+
+def test_every_partition_is_in_exactly_one_lease(flow):
+    leases = flow.plan(10.0, 20.0)
+    assert len(leases) == 2
+    assert sorted(leased(leases)) == [T("t", i) for i in range(5)]
+    assert {(x.starts_at, x.deadline) for x in leases} == {(10.0, 20.0)}
+
+
+def test_partitions_stay_where_they_were(flow):
+    first = [set(leased([x])) for x in flow.plan(0, 1)]
+    second = [set(leased([x])) for x in flow.plan(1, 2)]
+    assert first == second
+
+
+def test_only_new_partitions_get_a_lease_in_between(flow):
+    flow.plan(0, 10)
+    assert flow.added(1, 10) == []
+    flow.runtime.plan = TopicPlan({**flow.runtime.plan.partitions, T("new", 0): "A.new"})
+    assert leased(flow.added(1, 10)) == [T("new", 0)]
+    assert flow.added(2, 10) == []
+    assert T("new", 0) in leased(flow.plan(10, 20))
+
+
+def test_a_round_that_fails_is_planned_anew(flow):
+    rounds: list[list[Lease]] = []
+    enough = threading.Event()
+
+    def run_round(leases: list[Lease]) -> list[Receipt]:
+        rounds.append(leases)
+        if len(rounds) >= 3:
+            enough.set()
+        raise ConnectionRefusedError("the JVM is gone")
+
+    keeper = RoundKeeper([flow], run_round, 60)
+    thread = threading.Thread(target=keeper.run)
+    thread.start()
+    assert enough.wait(30)
+    keeper.stop()
+    thread.join(30)
+    assert all(sorted(leased(x)) == [T("t", i) for i in range(5)] for x in rounds)
+
+
+def test_rounds_follow_one_another_without_a_gap(flow):
+    rounds: list[Lease] = []
+    enough = threading.Event()
+
+    def run_round(leases: list[Lease]) -> list[Receipt]:
+        rounds.append(leases[0])
+        if len(rounds) >= 3:
+            enough.set()
+        time.sleep(max(0.0, leases[0].deadline - time.time()))
+        return []
+
+    keeper = RoundKeeper([flow], run_round, 2)
+    thread = threading.Thread(target=keeper.run)
+    thread.start()
+    assert enough.wait(60)
+    keeper.stop()
+    thread.join(30)
+    for before, after in zip(rounds, rounds[1:], strict=False):
+        assert after.starts_at <= before.deadline
