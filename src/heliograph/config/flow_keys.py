@@ -158,7 +158,7 @@ FLOW_KEYS: tuple[Key, ...] = (
     _accepted("errors.*", Type.STRING, "Connect's error handling; a partition retries by itself."),
     # Heliograph's own
     _flow("heliograph.lease.seconds", Type.INT, "Length of a round: how long a task copies.",
-          default="10", minimum=1),
+          default="30", minimum=1),
     _flow("heliograph.ledger.topic.replication.factor", Type.INT,
           "Of the flow's ledger topic; 0: as offset-syncs.topic.replication.factor.",
           default="0", minimum=-1, importance="low"),

@@ -53,7 +53,7 @@ def test_defaults(file):
     assert flow.topics_exclude == (r"mm2.*\.internal", r".*\.replica", "__.*")
     assert "min.insync.replicas" in flow.config_properties_exclude
     assert (flow.replication_factor, flow.tasks_max, flow.offset_lag_max) == (2, 0, 100)
-    assert (flow.lease_seconds, flow.on_data_loss) == (10, "fail")
+    assert (flow.lease_seconds, flow.on_data_loss) == (30, "fail")
     assert (flow.auto_offset_reset, flow.isolation_level) == ("earliest", "read_committed")
     assert flow.source_client.bootstrap_servers == "a:9092"
     assert flow.target_client.bootstrap_servers == flow.target_admin.bootstrap_servers == "b:9092"
