@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -98,5 +99,5 @@ def test_rounds_follow_one_another_without_a_gap(flow):
     assert enough.wait(60)
     keeper.stop()
     thread.join(30)
-    for before, after in zip(rounds, rounds[1:], strict=False):
+    for before, after in itertools.pairwise(rounds):
         assert after.starts_at <= before.deadline
