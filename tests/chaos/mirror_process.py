@@ -137,6 +137,11 @@ def create_topic(client, topic, partitions):
 
 
 def ends(client, topic):
+    """Where the partitions end; waits for new leaders while a broker is down."""
+    return client.retry(lambda: _ends(client, topic), 60)
+
+
+def _ends(client, topic):
     metadata = client.metadata([topic])
     if topic not in metadata.topics:
         return {}
