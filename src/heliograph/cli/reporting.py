@@ -84,7 +84,7 @@ class _LiveTable:
         self._console = Console()
         self._status = status
         self._live = Live(
-            get_renderable=lambda: table(self._status()), console=self._console,
+            get_renderable=self._render, console=self._console,
             refresh_per_second=2, transient=False,
         )  # fmt: skip
         self._handler = RichHandler(console=self._console, show_path=False, markup=False)
@@ -100,6 +100,10 @@ class _LiveTable:
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False)
+
+    def _render(self) -> Table | str:
+        statuses = self._status()
+        return table(statuses) if statuses else "connecting, and starting Spark ..."
 
 
 class _Lines:
