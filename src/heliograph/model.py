@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,9 +18,11 @@ class Flow:
         return f"{self.source}->{self.target}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition of a topic, on the source unless a name says otherwise."""
+class TopicPartition(NamedTuple):
+    """A partition of a topic, on the source unless a name says otherwise.
+
+    A tuple, because it is the key of every dictionary on the way of every batch.
+    """
 
     topic: str
     partition: int

@@ -129,8 +129,15 @@ def test_a_target_with_more_partitions_is_left_alone(pair, topic_name):
 def test_refreshing_again_changes_nothing(pair, topic_name):
     p = pair(topics=topic_name)
     p.create(p.source, topic_name, 2, {"retention.ms": "1000000"})
-    first = p.refresh()
-    before = p.target.metadata([f"A.{topic_name}"]).topics[f"A.{topic_name}"]
+    # The broker that is asked may hear of the new topic a moment after the controller made it.
+    first = wait_for(lambda: (plan := p.refresh()) and len(plan.partitions) == 2 and plan)
+    remote = f"A.{topic_name}"
+
+    def led() -> object:
+        found = p.target.metadata([remote]).topics.get(remote)
+        return found if found and all(i.leader >= 0 for i in found.partitions.values()) else None
+
+    before = wait_for(led)
     again = p.refresh()
     assert again.partitions == first.partitions
     assert p.target.metadata([f"A.{topic_name}"]).topics[f"A.{topic_name}"] == before
