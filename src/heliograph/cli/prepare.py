@@ -13,7 +13,7 @@ from heliograph.spark.session import build_archive
 def prepare_command() -> None:
     """Make later starts quicker: keep Spark's classes ready to be mapped into its JVM.
 
-    Takes about 20 seconds and 150 MB in the cache folder. Do it once per machine or image, and
+    Takes half a minute and 150 MB in the cache folder. Do it once per machine or image, and
     again after an update of Java or Heliograph; without it everything works, seconds slower.
     """
     started = time.monotonic()

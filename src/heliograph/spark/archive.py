@@ -1,4 +1,4 @@
-"""Spark's classes, loaded once and kept: halves what starting the JVM costs (JEP 350).
+"""Spark's classes, loaded once and kept, so that the JVM starts quicker (JEP 350).
 
 The archive depends on the Java, on the pyspark and on the flags; one that does not fit is ignored
 by the JVM, and its absence only makes the start slower. Built by ``heliograph prepare``.

@@ -22,7 +22,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def _keep_buffers() -> None:
-    """Have malloc reuse the memory of fetched frames: new pages cost a tenth of all CPU."""
+    """Have malloc reuse the memory of fetched frames: new pages cost CPU."""
     with suppress(OSError, AttributeError):  # another libc manages by itself
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
