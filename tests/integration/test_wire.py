@@ -112,7 +112,12 @@ def test_produce_versions(mirroring, topic_name, version):
     def batch(text, sequence):
         return build([Record(0, 1000, b"k", text)], producer_id=987654, sequence=sequence)
 
-    answers = producer.call([(p, batch(b"first", 0)) for p in parts], 30)
+    # A broker may hear of the topic's id a moment after the controller has answered.
+    def first():
+        answers = producer.call([(p, batch(b"first", 0)) for p in parts], 30)
+        return answers if not any(a.error for a in answers) else None
+
+    answers = wait_for(first)
     assert sorted((a.partition, a.error, a.base_offset) for a in answers) == [
         (parts[0], 0, 0),
         (parts[1], 0, 0),

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
+from heliograph.batch.crc import MAX_UNREAD_BYTES, crc32c, restamped
 
 HEADER_BYTES = 61
 _LENGTH_END = 12
@@ -110,12 +110,19 @@ def crc_matches(header: BatchHeader, batch: memoryview) -> bool:
 
 
 def stamp(header: BatchHeader, batch: memoryview, producer_id: int, sequence: int) -> None:
-    """Make the batch ours, in place: signature, base sequence, base offset 0, fresh CRC.
+    """Make the batch ours, in place: signature, base sequence, base offset 0, CRC.
 
     Attributes keep only the codec: the timestamp type is CreateTime by the caller's choice of lane,
     the transaction is over, and a delete horizon of the source's cleaner must not reach the target.
-    The caller has checked the CRC of what came in.
+    The records are not read, so that a batch that did not match its CRC still does not. The caller
+    has checked the CRC of one that is too large for that.
     """
+    before = bytes(batch[21:HEADER_BYTES])
     _ATTRIBUTES.pack_into(batch, 21, header.attributes & _CODEC_MASK)
     _IDENTITY.pack_into(batch, 43, producer_id, PRODUCER_EPOCH, sequence % SEQUENCE_MODULUS)
-    _OUTSIDE_CRC.pack_into(batch, 0, 0, header.length, -1, 2, crc32c(batch[21:]))
+    unread = len(batch) - HEADER_BYTES
+    if unread <= MAX_UNREAD_BYTES:
+        crc = restamped(header.crc, before, batch[21:HEADER_BYTES], unread)
+    else:
+        crc = crc32c(batch[21:])
+    _OUTSIDE_CRC.pack_into(batch, 0, 0, header.length, -1, 2, crc)

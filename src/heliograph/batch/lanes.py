@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from heliograph.batch.crc import MAX_UNREAD_BYTES
 from heliograph.batch.header import BatchHeader, batches, crc_matches, stamp
 from heliograph.batch.records import Record, build, decode
+
+#: From here on a CRC costs more than the rest of passing a batch through.
+_UNREAD_FROM_BYTES = 8 << 10
 
 
 class CorruptBatch(Exception):
@@ -59,11 +63,13 @@ class AbortedTransactions:
 
 
 def pieces(
-    records: memoryview, start: int, aborted: list[tuple[int, int]]
+    records: memoryview, start: int, aborted: list[tuple[int, int]], *, suspicious: bool = False
 ) -> Iterator[Piece | int]:
     """Cut a fetch answer into pieces to write, from offset ``start`` on.
 
     Yields a Piece for data, or an int: the offset to go on from after something was skipped.
+    The CRC of a large batch is left to the target's judgement, unless that refused one lately
+    (``suspicious``).
     """
     transactions = AbortedTransactions(aborted)
     for header, batch in batches(records):
@@ -76,7 +82,7 @@ def pieces(
         if is_aborted or header.control or header.record_count == 0:
             yield header.last_offset + 1
             continue
-        if not crc_matches(header, batch):
+        if (suspicious or _is_read(header)) and not crc_matches(header, batch):
             raise CorruptBatch(
                 f"the batch at source offsets {header.base_offset} to {header.last_offset}"
                 " does not match its CRC"
@@ -87,6 +93,11 @@ def pieces(
             yield Piece(header, batch, None, run, header.record_count, header.last_offset + 1)
         else:
             yield from _reencode(header, batch, start)
+
+
+def _is_read(header: BatchHeader) -> bool:
+    """Whether a batch is so small that checking it costs nothing, or too large for `stamp`."""
+    return not _UNREAD_FROM_BYTES <= header.length <= MAX_UNREAD_BYTES
 
 
 def _reencode(header: BatchHeader | None, batch: memoryview, start: int) -> Iterator[Piece | int]:

@@ -24,6 +24,7 @@ from heliograph.wire.errors import WireError
 _TICK_SECONDS = 0.2
 #: After the deadline, answers to what was sent are still counted.
 _LAST_ANSWERS_SECONDS = 2.0
+Watched = dict[int, tuple[Connection, SourceLink | TargetLink | None]]
 _READABLE, _BOTH = select.POLLIN, select.POLLIN | select.POLLOUT
 
 
@@ -40,7 +41,8 @@ class CopyLoop:
         self._target = TargetSide(self._desk, target, self._syncs, self._drained)
         self._source = SourceSide(self._desk, source, self._resumer, self._target.enqueue)
         self._poll = select.poll()
-        self._events: dict[int, int] = {}
+        self._state: list[tuple[Connection, bool]] = []
+        self._watched: Watched = {}
         self._bounded = all(p.until is not None for p in lease.partitions)
 
     def run(self) -> list[Receipt]:
@@ -103,19 +105,17 @@ class CopyLoop:
         """Sleep until a broker says something or a timer is due, then take it in."""
         watched = self._watch(reading)
         # TLS may hold decrypted bytes that the kernel knows nothing of.
-        ready = {d for d, (c, _) in watched.items() if c.has_buffered_input}
-        ready.update(d for d, _ in self._poll.poll(0 if ready else self._timeout_ms(until)))
-        for descriptor, (_, link) in watched.items():
-            if descriptor in ready:
-                if isinstance(link, TargetLink):
-                    self._target.react(link)
-                elif isinstance(link, SourceLink):
-                    self._source.react(link)
+        buffered = [link for connection, link in watched.values() if connection.has_buffered_input]
+        timeout = 0 if buffered else self._timeout_ms(until)
+        ready = [watched[descriptor][1] for descriptor, _ in self._poll.poll(timeout)]
+        for link in ready + [link for link in buffered if link not in ready]:
+            if isinstance(link, TargetLink):
+                self._target.react(link)
+            elif isinstance(link, SourceLink):
+                self._source.react(link)
 
-    def _watch(self, reading: bool) -> dict[int, tuple[Connection, SourceLink | TargetLink | None]]:
+    def _watch(self, reading: bool) -> Watched:
         """Tell the kernel what to watch, as far as that changed; returns it by descriptor."""
-        watched: dict[int, tuple[Connection, SourceLink | TargetLink | None]] = {}
-        events: dict[int, int] = {}
         links: list[SourceLink | TargetLink] = [*self._target.links.values()]
         if reading:
             links += self._source.links.values()
@@ -123,18 +123,15 @@ class CopyLoop:
         pairs = [(link.connection, link) for link in links]
         if self._syncs.connection is not None:
             pairs.append((self._syncs.connection, None))
-        for connection, link in pairs:
-            if not connection.closed:
-                descriptor = connection.fileno()
-                watched[descriptor] = (connection, link)
-                events[descriptor] = _READABLE if not connection.wants_write else _BOTH
-        if events != self._events:
+        state = [(c, c.wants_write) for c, _ in pairs if not c.closed]
+        if state != self._state:
             # A descriptor may have been closed and given to a new connection: register anew.
             self._poll = select.poll()
-            for descriptor, mask in events.items():
-                self._poll.register(descriptor, mask)
-            self._events = events
-        return watched
+            for connection, wants_write in state:
+                self._poll.register(connection.fileno(), _BOTH if wants_write else _READABLE)
+            self._watched = {c.fileno(): (c, link) for c, link in pairs if not c.closed}
+            self._state = state
+        return self._watched
 
     def _timeout_ms(self, until: float) -> float:
         now = time.time()

@@ -57,6 +57,7 @@ class PartitionCopy:
     queue: deque[Outgoing] = field(default_factory=deque)
     in_flight: deque[Outgoing] = field(default_factory=deque)
     queued_bytes: int = 0
+    suspicious: bool = False
     broken: str = ""
     failed: str = ""
     retry_at: float = 0.0

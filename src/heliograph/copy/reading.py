@@ -161,7 +161,9 @@ class SourceSide:
                 self._refused(p, fetched.error)
                 continue
             try:
-                for piece in pieces(fetched.records, p.position, fetched.aborted):
+                for piece in pieces(
+                    fetched.records, p.position, fetched.aborted, suspicious=p.suspicious
+                ):
                     if isinstance(piece, int):
                         p.position = piece
                         continue

@@ -21,6 +21,7 @@ from heliograph.ledger.runs import Run
 from heliograph.model import TopicPartition
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
+    CORRUPT_MESSAGE,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     WireError,
@@ -200,6 +201,11 @@ class TargetSide:
             # The usual end of a race, and no reason to wait; but a second one in a row is.
             self._desk.disturb(p, f"another writer was first: {name}", pause=p.attempts > 0)
             p.attempts += 1
+        elif answer.error == CORRUPT_MESSAGE:
+            # The records of large batches are not read here: look closer when reading them again,
+            # so that damage on the source is told from damage on the way.
+            p.suspicious = True
+            self._desk.disturb(p, f"{p.target} refused a batch: {name}")
         elif is_retriable(answer.error):
             self._desk.disturb(p, f"writing {p.target}: {name}")
         else:

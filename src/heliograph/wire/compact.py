@@ -29,6 +29,9 @@ def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 
 def skip_tags(frame: memoryview, position: int) -> int:
     """Position after a tagged-field section."""
+    count = frame[position]
+    if not count:
+        return position + 1
     count, position = read_uvarint(frame, position)
     for _ in range(count):
         _, position = read_uvarint(frame, position)

@@ -35,10 +35,14 @@ _MAX_FRAME_BYTES = 320 << 20
 _SOCKET_BUFFER_BYTES = 4 << 20
 #: Waking up for less than this costs more than it brings, while a large answer is coming in.
 _PIECE_BYTES = 256 << 10
+#: Answers to writes are this small: one read takes in all that are here.
+_INBOX_BYTES = 2048
 #: sendmsg refuses more than IOV_MAX (1024 on Linux) buffers at once.
 _MAX_BUFFERS = 512
 
 Buffer = bytes | bytearray | memoryview
+_INT = struct.Struct(">i")
+_REQUEST_HEADER = struct.Struct(">ihhih")
 
 
 class Connection:
@@ -47,14 +51,15 @@ class Connection:
     def __init__(self, host: str, port: int, security: Security, client_id: str) -> None:
         self.host = host
         self.port = port
-        self.client_id = client_id
+        self._client_id = client_id.encode()
         self._security = security
         self._socket: socket.socket | None = None
         self._correlation_id = 0
         self._expected: deque[int] = deque()
         self._outgoing: deque[memoryview] = deque()
-        self._header = bytearray(4)
-        self._header_filled = 0
+        self._inbox = memoryview(bytearray(_INBOX_BYTES))
+        self._inbox_start = self._inbox_end = 0
+        self._emptied = False
         self._frame: bytearray | None = None
         self._frame_filled = 0
         self._versions: dict[int, tuple[int, int]] = {}
@@ -128,12 +133,13 @@ class Connection:
     def send(self, api_key: int, version: int, flexible: bool, parts: Sequence[Buffer]) -> None:
         """Queue one request made of ``parts`` and write as much as the kernel takes now."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        client_id = self.client_id.encode()
-        header = struct.pack(">hhih", api_key, version, self._correlation_id, len(client_id))
-        header += client_id + (b"\0" if flexible else b"")
-        size = len(header) + sum(map(len, parts))
+        client_id = self._client_id + b"\0" if flexible else self._client_id
+        size = _REQUEST_HEADER.size - _INT.size + len(client_id) + sum(map(len, parts))
+        header = _REQUEST_HEADER.pack(
+            size, api_key, version, self._correlation_id, len(self._client_id)
+        )
         self._expected.append(self._correlation_id)
-        self._outgoing.append(memoryview(struct.pack(">i", size) + header))
+        self._outgoing.append(memoryview(header + client_id))
         # An empty buffer would never be seen to leave.
         self._outgoing.extend(memoryview(part) for part in parts if len(part))
         self.flush()
@@ -172,14 +178,11 @@ class Connection:
 
         The returned memory is fresh and writable: batches are stamped in place in it.
         """
-        if self._frame is None and not self._receive_size():
+        frame = self._frame or self._begin_frame()
+        if frame is None or not self._fill_frame(frame):
             return None
-        frame = self._frame
-        assert frame is not None  # noqa: S101 - narrows the type
-        if not self._fill(memoryview(frame), "_frame_filled"):
-            return None
-        self._frame, self._frame_filled, self._header_filled = None, 0, 0
-        (correlation_id,) = struct.unpack_from(">i", frame)
+        self._frame = None
+        (correlation_id,) = _INT.unpack_from(frame)
         expected = self._expected.popleft() if self._expected else None
         if correlation_id != expected:
             raise self._broken(f"answered request {correlation_id} instead of {expected}")
@@ -232,37 +235,65 @@ class Connection:
         self.close()
         return ConnectionFailed(f"connection to {self.address} broke: {why}")
 
-    def _receive_size(self) -> bool:
-        if not self._fill(memoryview(self._header), "_header_filled"):
-            return False
-        (size,) = struct.unpack(">i", self._header)
-        if not 4 <= size <= _MAX_FRAME_BYTES:
-            start = bytes(self._header)
+    def _begin_frame(self) -> bytearray | None:
+        """The memory for the next frame, with what has come of it; None before its size is here."""
+        while self._inbox_end - self._inbox_start < _INT.size:
+            if self._emptied:
+                # The last read has shown that there is no more: no need to ask the kernel again.
+                self._emptied = False
+                return None
+            left = self._inbox[self._inbox_start : self._inbox_end]
+            self._inbox[: len(left)] = left
+            self._inbox_start, self._inbox_end = 0, len(left)
+            count = self._read(self._inbox[self._inbox_end :])
+            if not count:
+                return None
+            self._inbox_end += count
+            self._emptied = self._inbox_end < _INBOX_BYTES and self._security.ssl_context is None
+        start = self._inbox_start + _INT.size
+        (size,) = _INT.unpack_from(self._inbox, self._inbox_start)
+        if not _INT.size <= size <= _MAX_FRAME_BYTES:
+            shown = bytes(self._inbox[self._inbox_start : start])
             self.close()
-            raise NotKafka(_not_kafka(self.address, start))
-        self._frame = bytearray(size)
-        return True
+            raise NotKafka(_not_kafka(self.address, shown))
+        self._frame = frame = bytearray(size)
+        here = self._inbox[start : min(start + size, self._inbox_end)]
+        frame[: len(here)] = here
+        self._frame_filled = len(here)
+        self._inbox_start = start + len(here)
+        return frame
 
-    def _fill(self, view: memoryview, counter: str) -> bool:
-        filled: int = getattr(self, counter)
+    def _fill_frame(self, frame: bytearray) -> bool:
+        missing = len(frame) - self._frame_filled
+        if not missing:
+            return True
+        self._emptied = False
+        rest = memoryview(frame)[self._frame_filled :]
+        while missing:
+            count = self._read(rest)
+            if not count:
+                break
+            rest = rest[count:]
+            missing -= count
+        self._frame_filled = len(frame) - missing
+        self._gather(missing)
+        return not missing
+
+    def _read(self, into: memoryview) -> int:
+        """How many bytes came, 0 for none at the moment."""
         sock = self._require()
         try:
-            while filled < len(view):
-                count = sock.recv_into(view[filled:])
-                if count == 0:
-                    # A SASL listener tells anybody its versions, then hangs up on strangers.
-                    stranger = self._correlation_id == 2 and not self._security.mechanism
-                    hint = " at the first request (does this listener want SASL?)"
-                    raise self._broken("closed by the broker" + (hint if stranger else ""))
-                filled += count
+            count = sock.recv_into(into)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
+            return 0
         except OSError as error:
             raise self._broken(error) from error
-        finally:
-            setattr(self, counter, filled)
-            self._gather(len(view) - filled)
-        return True
+        if count == 0:
+            # A SASL listener tells anybody its versions, then hangs up on strangers.
+            stranger = self._correlation_id == 2 and not self._security.mechanism
+            hint = " at the first request (does this listener want SASL?)"
+            raise self._broken("closed by the broker" + (hint if stranger else ""))
+        return count
 
     def _gather(self, missing: int) -> None:
         """In the middle of a large answer, be woken for large pieces only.

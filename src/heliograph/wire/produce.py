@@ -9,19 +9,21 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from heliograph.model import TopicPartition
 from heliograph.wire.compact import count, read_count, read_string, skip_tags, string, uvarint
 from heliograph.wire.connection import Buffer, Connection
+
+_INT = struct.Struct(">i")
+_ANSWER = struct.Struct(">ihqqq")
 
 API_KEY = 0
 _BY_NAME, _BY_ID = 8, 13
 _ACKS_ALL = -1
 
 
-@dataclass(slots=True)
-class Produced:
+class Produced(NamedTuple):
     """The broker's word on one batch."""
 
     partition: TopicPartition
@@ -47,7 +49,10 @@ class Producer:
         self._flexible = by_id
         self._topic_ids = topic_ids
         self._topic_names = {i.bytes: name for name, i in topic_ids.items()}
-        self._timeout_ms = timeout_ms
+        self._names = {name: i.bytes if by_id else string(name) for name, i in topic_ids.items()}
+        self._tags = b"\0" if by_id else b""
+        no_transaction = b"\0" if by_id else b"\xff\xff"
+        self._head = no_transaction + struct.pack(">hi", _ACKS_ALL, timeout_ms)
 
     def knows(self, topic_ids: Mapping[str, uuid.UUID]) -> bool:
         """Whether it speaks of these topics, in these generations."""
@@ -59,18 +64,18 @@ class Producer:
         by_topic: dict[str, list[tuple[int, Buffer]]] = {}
         for partition, batch in batches:
             by_topic.setdefault(partition.topic, []).append((partition.partition, batch))
-        head = bytearray(b"\0" if flexible else b"\xff\xff")  # no transactional id
-        head += struct.pack(">hi", _ACKS_ALL, self._timeout_ms) + count(len(by_topic), flexible)
+        # What stands before the next batch: the end of the one before, and whatever is between.
+        head = self._head + count(len(by_topic), flexible)
         parts: list[Buffer] = []
         for name, items in by_topic.items():
-            head += self._topic_ids[name].bytes if flexible else string(name)
-            head += count(len(items), flexible)
+            head += self._names[name] + count(len(items), flexible)
             for index, batch in items:
-                size = uvarint(len(batch) + 1) if flexible else struct.pack(">i", len(batch))
-                parts += [bytes(head + struct.pack(">i", index) + size), batch]
-                head = bytearray(b"\0" if flexible else b"")
-            head += b"\0" if flexible else b""
-        parts.append(bytes(head + (b"\0" if flexible else b"")))
+                size = uvarint(len(batch) + 1) if flexible else _INT.pack(len(batch))
+                parts.append(head + _INT.pack(index) + size)
+                parts.append(batch)
+                head = self._tags
+            head += self._tags
+        parts.append(head + self._tags)
         self.connection.send(API_KEY, self._version, flexible, parts)
 
     def receive(self) -> list[Produced] | None:
@@ -99,9 +104,7 @@ class Producer:
                 name = text or ""
             partitions, position = read_count(frame, position, flexible)
             for _ in range(partitions):
-                index, error, base, _append_ms, start = struct.unpack_from(
-                    ">ihqqq", frame, position
-                )
+                index, error, base, _append_ms, start = _ANSWER.unpack_from(frame, position)
                 errors, position = read_count(frame, position + 30, flexible)
                 detail: str | None = None
                 for _ in range(errors):
