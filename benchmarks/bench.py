@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,9 +21,10 @@ from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError
 from heliograph.wire.metadata import Metadata
 
-__all__ = ["QUIET", "SOURCE", "TARGET", "Bench", "Counter", "MeasureError", "Run"]
+__all__ = ["PARTITIONS", "QUIET", "SOURCE", "TARGET", "Bench", "Counter", "MeasureError", "Run"]
 
 SOURCE, TARGET = "A", "B"
+PARTITIONS = 4  # of every topic, where a scenario has no reason for another number
 # librdkafka tells standard error when a broker goes away, as the lab's do at the end.
 QUIET = {"log_level": 0}
 _ADMIN_SECONDS = 60.0
@@ -109,9 +110,14 @@ class Bench:
         elapsed = time.monotonic() - self._began
         self._console.print(f"[dim]{elapsed:6.1f} s[/]  {text}", highlight=False)
 
-    def create_topics(self, alias: str, partitions: Mapping[str, int]) -> None:
-        """Creates topics and waits until they can be written to."""
-        new = [NewTopic(name, count, 1) for name, count in partitions.items()]
+    def create_topics(
+        self, alias: str, partitions: Mapping[str, int], configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Creates topics, all with the same ``configs``, and waits until they can be written to."""
+        new = [
+            NewTopic(name, count, 1, config=dict(configs or {}))
+            for name, count in partitions.items()
+        ]
         for done in self._admins[alias].create_topics(new, request_timeout=_ADMIN_SECONDS).values():
             done.result(_ADMIN_SECONDS)
         wanted = [TopicPartition(t, i) for t, count in partitions.items() for i in range(count)]
@@ -165,18 +171,23 @@ class Bench:
             self.delete_topics(SOURCE, keep)
 
     def wait_for_first(
-        self, run: Run, partitions: Iterable[TopicPartition], timeout_s: float, interval_s: float
+        self, run: Run, count: Callable[[], int], timeout_s: float, interval_s: float
     ) -> tuple[float, int]:
         """Waits until a record is on the target: seconds since the start, records seen by then.
+
+        Args:
+            run: the mirror that writes it.
+            count: looks how many records are on the target.
+            timeout_s: after which it is given up.
+            interval_s: between two looks.
 
         Raises:
             MeasureError: none came in ``timeout_s``.
             LabError: the mirror ended.
         """
-        wanted = list(partitions)
         deadline = time.monotonic() + timeout_s
         while True:
-            seen = sum(self.counters[TARGET].ends(wanted).values())
+            seen = count()
             now = time.monotonic()
             if seen:
                 return now - run.started, seen

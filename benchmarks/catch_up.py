@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from benchmarks.bench import SOURCE, TARGET, Bench, MeasureError, Run
+from benchmarks.backlog import Backlog
+from benchmarks.bench import PARTITIONS, SOURCE, TARGET, Bench, MeasureError, Run
 from benchmarks.contenders import Contender, Situation
-from benchmarks.workloads import PARTITIONS, Workload, produce
+from benchmarks.workloads import Workload
 from heliograph.model import TopicPartition
 
 __all__ = ["measure", "prepare", "warm_up"]
@@ -20,7 +22,7 @@ def warm_up(bench: Bench, workload: Workload, records: int) -> None:
     """Writes to both brokers and reads from the source's: their JITs favour nobody afterwards."""
     for alias in (SOURCE, TARGET):
         bench.create_topics(alias, {"warm-up": PARTITIONS})
-        produce(bench.lab, alias, "warm-up", workload, records)
+        workload.fill(bench.lab, alias, "warm-up", records)
     bench.lab.tool(
         "ConsumerPerformance",
         *("--bootstrap-server", bench.lab[SOURCE].bootstrap, "--topic", "warm-up"),
@@ -31,44 +33,67 @@ def warm_up(bench: Bench, workload: Workload, records: int) -> None:
         bench.delete_topics(alias)
 
 
-def prepare(bench: Bench, workload: Workload, records: int) -> None:
+def prepare(bench: Bench, workload: Workload, records: int) -> Backlog:
     """Produces the backlog that all contenders copy."""
-    bench.create_topics(SOURCE, {workload.name: PARTITIONS})
+    bench.create_topics(SOURCE, {workload.name: PARTITIONS}, workload.configs)
+    bench.say(f"{workload.name}: {workload.about}")
     began = time.monotonic()
-    produce(bench.lab, SOURCE, workload.name, workload, records)
+    workload.fill(bench.lab, SOURCE, workload.name, records)
     took = time.monotonic() - began
-    bench.say(f"{workload.name}: {records:,} records produced in {took:.1f} s")
+    if workload.gaps:
+        backlog = Backlog.read(bench.lab[SOURCE].bootstrap, workload.name)
+    else:
+        partitions = [TopicPartition(workload.name, i) for i in range(PARTITIONS)]
+        backlog = Backlog.whole(bench.counters[SOURCE].ends(partitions))
+    bench.say(f"{workload.name}: {backlog.records:,} records to copy, produced in {took:.1f} s")
+    return backlog
 
 
-def measure(bench: Bench, contender: Contender, workload: Workload) -> dict[str, float]:
+def measure(
+    bench: Bench, contender: Contender, workload: Workload, backlog: Backlog
+) -> dict[str, float]:
     """Copies the backlog once.
 
     The window is from the first to the last record on the target. What was there at the first look
     is not counted, neither as records nor as CPU.
     """
-    backlog = [TopicPartition(workload.name, i) for i in range(PARTITIONS)]
-    expected = sum(bench.counters[SOURCE].ends(backlog).values())
-    situation = Situation(workload.compression)
+    situation = Situation(
+        workload.compression, gaps=workload.gaps, read_committed=workload.read_committed
+    )
     with bench.run(contender, workload.name, situation, keep=[workload.name]) as run:
         remote = run.remote_partitions(workload.name, PARTITIONS)
-        first_s, first_records = bench.wait_for_first(run, remote, _START_SECONDS, _POLL_SECONDS)
+
+        def count() -> int:
+            ends = bench.counters[TARGET].ends(remote)
+            return backlog.copied(ends, identical=contender.identical)
+
+        first_s, first_records = bench.wait_for_first(run, count, _START_SECONDS, _POLL_SECONDS)
         startup_cpu_s = run.footprint.cpu_seconds()
         bench.say(f"  first record after {first_s:.1f} s")
-        last_s = _wait_for_all(bench, run, remote, expected)
+        last_s = _wait_for_all(run, count, backlog.records)
         cpu_s = run.footprint.cpu_seconds() - startup_cpu_s
-        records = expected - first_records
+        records = backlog.records - first_records
         if records <= 0 or last_s <= first_s:
             raise MeasureError("the backlog is too small: all of it was there at the first look")
         time.sleep(0.5)  # a repeated record would come now
-        surplus = sum(bench.counters[TARGET].ends(remote).values()) - expected
         figures = {
             "rate": records / (last_s - first_s),
             "cpu": cpu_s / records * 1e6,
             "memory": run.footprint.peak_mb,
             "first": first_s,
             "startup_cpu": startup_cpu_s,
-            "surplus": float(surplus),
         }
+        if workload.gaps:
+            # The ends of partitions are no proof here: see what a consumer sees.
+            found = Backlog.read(bench.lab[TARGET].bootstrap, run.remote(workload.name))
+            if contender.identical and found != backlog:
+                raise MeasureError("the records on the target do not have the source's offsets")
+            surplus = found.records - backlog.records
+        else:
+            surplus = count() - backlog.records
+        if surplus < 0:
+            raise MeasureError(f"{-surplus:,} records are missing on the target")
+        figures["surplus"] = float(surplus)
     bench.say(
         f"  {figures['rate']:,.0f} records/s, {figures['cpu']:.2f} CPU s per million,"
         f" {figures['memory']:,.0f} MB"
@@ -78,11 +103,11 @@ def measure(bench: Bench, contender: Contender, workload: Workload) -> dict[str,
     return figures
 
 
-def _wait_for_all(bench: Bench, run: Run, remote: list[TopicPartition], expected: int) -> float:
+def _wait_for_all(run: Run, count: Callable[[], int], expected: int) -> float:
     """Seconds since the start at which ``expected`` records are on the target."""
     best, progress_at = 0, time.monotonic()
     while True:
-        seen = sum(bench.counters[TARGET].ends(remote).values())
+        seen = count()
         now = time.monotonic()
         if seen >= expected:
             return now - run.started

@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
-from benchmarks.figures import BASELINE, OURS, TUNED, Figure, Results
+from benchmarks.figures import BASELINE, TUNED, Figure, Results
 
 __all__ = ["draw"]
 
@@ -72,7 +72,7 @@ def draw(results: Results, path: Path, title: str) -> bool:
                  if min(low, 0.8) <= t <= high * 1.5]  # fmt: skip
         axes.set_xticks(ticks, [f"{t:g}x" for t in ticks])
         axes.minorticks_off()
-        axes.set_yticks(range(len(rows)), [f"{f.scenario}: {f.label}" for f in rows])
+        axes.set_yticks(range(len(rows)), [f"{f.title}: {f.label}" for f in rows])
         axes.invert_yaxis()
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel("times better (logarithmic); 1x: the same")
@@ -87,7 +87,7 @@ def draw(results: Results, path: Path, title: str) -> bool:
 
 
 def _ratio(results: Results, figure: Figure, other: str) -> float | None:
-    ratio = figure.better_by(results.value(figure, OURS), results.value(figure, other))
+    ratio = figure.better_by(results.value(figure, figure.ours), results.value(figure, other))
     if ratio is None:
         return None
     return _MOST if math.isinf(ratio) else min(ratio, _MOST)

@@ -1,4 +1,8 @@
-"""Who is measured: the real MM2 with its defaults, the real MM2 tuned, and Heliograph."""
+"""Who is measured: the real MM2 with its defaults, the real MM2 tuned, and Heliograph.
+
+Heliograph is there twice: where the source's offsets have gaps, it can number the records without
+them, as MM2 does, or keep the offsets.
+"""
 
 from __future__ import annotations
 
@@ -99,10 +103,17 @@ class HeliographProcess:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a configuration is tuned for: a backlog of a codec, a trickle, or many partitions."""
+    """What a configuration is tuned for: a backlog of a codec, a trickle, or many partitions.
+
+    Attributes:
+        gaps: whether the offsets of the source have gaps.
+        read_committed: whether aborted transactions are left out; MM2 copies them by default.
+    """
 
     compression: str = "none"
     trickle: bool = False
+    gaps: bool = False
+    read_committed: bool = False
 
 
 _Tuning = Callable[[str, str, Situation], Mapping[str, str]]
@@ -138,14 +149,28 @@ def _tuned(source: str, target: str, situation: Situation) -> Mapping[str, str]:
     }
 
 
+def _without_gaps(source: str, target: str, situation: Situation) -> Mapping[str, str]:
+    """As MM2 does it; where there are no gaps, the default."""
+    return {"heliograph.offsets": "dense"} if situation.gaps else {}
+
+
+def _identical(source: str, target: str, situation: Situation) -> Mapping[str, str]:
+    return {"heliograph.offsets": "identical"}
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A mirror to measure and how it is configured beyond what all get."""
+    """A mirror to measure and how it is configured beyond what all get.
+
+    Attributes:
+        identical: whether it keeps the source's offsets where they have gaps; measured only there.
+    """
 
     key: str
     label: str
     make: Callable[[Path, Path], Mirror]
     tuning: _Tuning = _defaults
+    identical: bool = False
 
     def properties(
         self,
@@ -158,6 +183,7 @@ class Contender:
         a, b = source[0], target[0]
         internal = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.")
         storage = ("config.storage.", "offset.storage.", "status.storage.")
+        committed = {f"{a}.consumer.isolation.level": "read_committed"}
         return {
             "clusters": f"{a}, {b}",
             f"{a}.bootstrap.servers": source[1],
@@ -166,6 +192,7 @@ class Contender:
             f"{a}->{b}.topics": topics,
             # One broker each.
             **{f"{prefix}replication.factor": "1" for prefix in internal + storage},
+            **(committed if situation.read_committed else {}),
             **self.tuning(a, b, situation),
         }
 
@@ -175,6 +202,13 @@ CONTENDERS = {
     for c in (
         Contender("mm2", "MM2 defaults", MirrorMaker2),
         Contender("mm2-tuned", "MM2 tuned", MirrorMaker2, _tuned),
-        Contender("heliograph", "Heliograph", HeliographProcess),
+        Contender("heliograph", "Heliograph", HeliographProcess, _without_gaps),
+        Contender(
+            "heliograph-identical",
+            "Heliograph, identical offsets",
+            HeliographProcess,
+            _identical,
+            identical=True,
+        ),
     )
 }

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, Workload
 
 __all__ = ["FIGURES", "SCENARIOS", "Figure", "Results"]
 
 BASELINE, TUNED, OURS = "mm2", "mm2-tuned", "heliograph"
+_IDENTICAL = "heliograph-identical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Figure:
     Attributes:
         times: Heliograph must be at least this many times better than MM2's defaults.
         limit: Heliograph must not exceed this value.
+        ours: the contender that is Heliograph here.
     """
 
     scenario: str
@@ -30,6 +32,12 @@ class Figure:
     higher_is_better: bool = False
     times: float | None = None
     limit: float | None = None
+    ours: str = OURS
+
+    @property
+    def title(self) -> str:
+        """The scenario, and what is special about Heliograph in it."""
+        return self.scenario + self.ours.removeprefix(OURS)
 
     def better_by(self, ours: float | None, theirs: float | None) -> float | None:
         """How many times ours is better; None when it cannot be said."""
@@ -64,19 +72,24 @@ class Figure:
         return f"{value:.3g}" if value < 1 else f"{value:.1f}"
 
 
-def _catch_up(name: str, throughput: float | None) -> tuple[Figure, ...]:
-    cpu = None if throughput is None else 15.0
+def _catch_up(workload: Workload, ours: str) -> tuple[Figure, ...]:
+    name = workload.name
     return (
-        Figure(name, "rate", "throughput", "records/s", True, throughput),
-        Figure(name, "cpu", "CPU per million records", "s", times=cpu),
-        Figure(name, "memory", "peak memory", "MB", times=1.0),
-        Figure(name, "first", "first record after start", "s", times=1.0),
-        Figure(name, "startup_cpu", "CPU until the first record", "s"),
+        Figure(name, "rate", "throughput", "records/s", True, workload.throughput, ours=ours),
+        Figure(name, "cpu", "CPU per million records", "s", times=workload.cpu, ours=ours),
+        Figure(name, "memory", "peak memory", "MB", times=1.0, ours=ours),
+        Figure(name, "first", "first record after start", "s", times=1.0, ours=ours),
+        Figure(name, "startup_cpu", "CPU until the first record", "s", ours=ours),
     )
 
 
 FIGURES = (
-    *(figure for w in WORKLOADS.values() for figure in _catch_up(w.name, w.throughput)),
+    *(
+        figure
+        for workload in WORKLOADS.values()
+        for ours in ((OURS, _IDENTICAL) if workload.gaps else (OURS,))
+        for figure in _catch_up(workload, ours)
+    ),
     Figure("latency", "p50", "latency p50", "ms", times=1.0),
     Figure("latency", "p99", "latency p99", "ms", times=1.0),
     Figure("latency", "p999", "latency p99.9", "ms", times=1.0),
@@ -88,8 +101,7 @@ FIGURES = (
     Figure("many", "new_topic", "new topic mirrored after", "s", limit=10.0),
 )
 
-#: What is measured unless asked otherwise: "tiny" waits for the merge lane.
-SCENARIOS = ("json", "none100", "lz1k", "latency", "many")
+SCENARIOS = (*WORKLOADS, "latency", "many")
 
 
 @dataclass(slots=True)
@@ -115,8 +127,13 @@ class Results:
         return median(found) if found else None
 
     def rows(self) -> list[Figure]:
-        """The figures of the scenarios that were run."""
-        return [figure for figure in FIGURES if figure.scenario in self.samples]
+        """The figures of the scenarios that were run, those of a variant only if it was."""
+        return [
+            figure
+            for figure in FIGURES
+            if figure.scenario in self.samples
+            and (figure.ours == OURS or figure.ours in self.samples[figure.scenario])
+        ]
 
     def disturbance(self) -> float:
         """The highest use of the CPU by other programs during a measurement, % of a core."""

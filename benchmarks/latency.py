@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from benchmarks.bench import QUIET, SOURCE, TARGET, Bench, MeasureError
+from benchmarks.bench import PARTITIONS, QUIET, SOURCE, TARGET, Bench, MeasureError
 from benchmarks.contenders import Contender, Situation
-from benchmarks.workloads import PARTITIONS
 
 __all__ = ["RATE", "Duration", "measure", "measure_direct"]
 
@@ -48,9 +47,13 @@ def measure(bench: Bench, contender: Contender, duration: Duration) -> dict[str,
     producer.flush(30)
     with bench.run(contender, _TOPIC, Situation(trickle=True), keep=()) as run:
         remote = run.remote_partitions(_TOPIC, PARTITIONS)
-        bench.wait_for_first(run, remote, _START_SECONDS, _POLL_SECONDS)
+
+        def count() -> int:
+            return sum(bench.counters[TARGET].ends(remote).values())
+
+        bench.wait_for_first(run, count, _START_SECONDS, _POLL_SECONDS)
         deadline = time.monotonic() + _START_SECONDS
-        while sum(bench.counters[TARGET].ends(remote).values()) < PARTITIONS:
+        while count() < PARTITIONS:
             if time.monotonic() > deadline:
                 raise MeasureError("not all partitions are mirrored")
             time.sleep(_POLL_SECONDS)

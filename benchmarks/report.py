@@ -39,7 +39,7 @@ class Report:
     scale: float
 
     def _cells(self, figure: Figure) -> tuple[str, ...]:
-        base, tuned, ours = (self.results.value(figure, c) for c in (BASELINE, TUNED, OURS))
+        base, tuned, ours = (self.results.value(figure, c) for c in (BASELINE, TUNED, figure.ours))
         met = figure.met(ours, base)
         return (
             figure.show(base),
@@ -64,10 +64,10 @@ class Report:
             table.add_column(heading, justify="right")
         last = ""
         for figure in self.results.rows():
-            if figure.scenario != last:
+            if figure.title != last:
                 table.add_section()
-                table.add_row(f"[bold]{figure.scenario}")
-                last = figure.scenario
+                table.add_row(f"[bold]{figure.title}")
+                last = figure.title
             *cells, verdict = self._cells(figure)
             colour = {"pass": "[green]", "FAIL": "[bold red]"}.get(verdict, "")
             table.add_row(f"  {figure.label}, {figure.unit}", *cells, f"{colour}{verdict}")
@@ -105,16 +105,21 @@ class Report:
             "machine": dict(self.machine),
             "figures": [
                 {
-                    "scenario": figure.scenario,
+                    "scenario": figure.title,
                     "figure": figure.name,
                     "unit": figure.unit,
                     "target": figure.asked(),
                     "met": figure.met(
-                        self.results.value(figure, OURS), self.results.value(figure, BASELINE)
+                        self.results.value(figure, figure.ours),
+                        self.results.value(figure, BASELINE),
                     ),
                     **{
-                        who: _finite(self.results.value(figure, who))
-                        for who in (BASELINE, TUNED, OURS)
+                        column: _finite(self.results.value(figure, who))
+                        for column, who in (
+                            (BASELINE, BASELINE),
+                            (TUNED, TUNED),
+                            (OURS, figure.ours),
+                        )
                     },
                 }
                 for figure in self.results.rows()
@@ -146,7 +151,7 @@ class Report:
         ]
         for figure in self.results.rows():
             cells = " | ".join(self._cells(figure)).replace("<=", "≤").replace(">=", "≥")
-            lines.append(f"| {figure.scenario} | {figure.label}, {figure.unit} | {cells} |")
+            lines.append(f"| {figure.title} | {figure.label}, {figure.unit} | {cells} |")
         for note in self._notes():
             lines += ["", note]
         if self.results.failures:

@@ -61,7 +61,11 @@ class OffsetSyncsTopic:
 class FlowContext:
     """Everything an executor needs to know about a flow; travels with every lease.
 
-    ``producer_id`` is the flow's signature: every batch that the flow writes carries it.
+    ``producer_id`` is the flow's signature: every batch that the flow writes carries it. Markers in
+    gaps are written under ``marker_id``: one under the signature would make a broker that has
+    forgotten the signature's sequence believe that there is none yet. ``codec``
+    is that of batches which are built anew (None: as on the source). Records that the target does
+    not take go to ``quarantine_topic``; without one they stop their partition.
     """
 
     flow: Flow
@@ -75,35 +79,51 @@ class FlowContext:
     start_at_latest: bool
     continue_on_data_loss: bool
     fetch_max_bytes: int
+    marker_id: int = -1
+    codec: int | None = None
+    quarantine_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedPartition:
-    """A source partition, the topic it goes to, and where to stop (None: at the deadline only)."""
+    """A source partition, the topic it goes to, and where to stop (None: at the deadline only).
+
+    Attributes:
+        identical: whether target offsets are to be the source's own, gaps filled.
+        paddable: whether the target topic takes filler records and lets them be deleted again.
+        max_bytes: the target topic's max.message.bytes.
+    """
 
     source: TopicPartition
     target_topic: str
     until: int | None = None
+    identical: bool = False
+    paddable: bool = False
+    max_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to copy some partitions of a flow from ``starts_at`` until ``deadline``.
 
-    Both are seconds since the epoch. A lease is a plan, not a lock: two holders do no harm.
+    Both are seconds since the epoch. A lease is a plan, not a lock: two holders do no harm. Only
+    markers in gaps cannot be taken back: none is written before ``markers_from``, when the holder
+    before has certainly ended.
     """
 
     context: FlowContext
     partitions: tuple[LeasedPartition, ...]
     starts_at: float
     deadline: float
+    markers_from: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of one partition of a lease; ``error`` is empty if it could be copied.
 
-    ``source_position`` is the next source offset to mirror, ``target_end`` the offset it gets.
+    ``source_position`` is the next source offset to mirror, ``target_end`` the offset it gets:
+    where the two agree, offsets are identical. ``quarantined`` counts records set aside.
     """
 
     flow: str
@@ -115,4 +135,5 @@ class Receipt:
     bytes: int
     batches: int
     resumes: int
+    quarantined: int
     error: str

@@ -53,16 +53,20 @@ class MirrorProcess:
         _, jvm, workers = self.tree()
         return [w for w in workers if jvm is not None and w.ppid() != jvm.pid]
 
-    def signal_all(self, number):
+    def signal_all(self, number, *, but_the_driver=False):
         """The same signal to the whole tree, as it stands."""
         driver, jvm, workers = self.tree()
-        for process in (driver, jvm, *workers):
+        for process in (None if but_the_driver else driver, jvm, *workers):
             if process is not None:
                 process.send_signal(number)
 
     @property
     def running(self):
         return self._process.poll() is None
+
+    def wait(self, timeout):
+        """The exit code of a mirror that ends by itself."""
+        return self._process.wait(timeout)
 
     def stop(self, timeout=15):
         """SIGTERM; returns (exit code, seconds it took)."""

@@ -76,22 +76,31 @@ def test_twenty_kills_at_random_moments(lab, flow, tmp_path):
 @pytest.mark.timeout(300)
 def test_stopped_and_continued_mirror_beside_a_new_one(lab, flow, tmp_path):
     config, topic, a, b = flow
+    # Its leases are to outlive its stop; they do from the second round on.
+    config.write_text(config.read_text().replace("lease.seconds = 3", "lease.seconds = 90"))
     producer = LiveProducer(lab["A"].bootstrap, topic, PARTITIONS)
     producer.start()
     zombie = MirrorProcess(config, tmp_path / "zombie.log")
     successor = None
     try:
         wait_for(lambda: sum(ends(b, f"A.{topic}").values()) > 0, 60, "the first mirror copies")
+        time.sleep(8)
         zombie.signal_all(signal.SIGSTOP)
         reached = sum(ends(b, f"A.{topic}").values())
         successor = MirrorProcess(config, tmp_path / "successor.log")
         wait_for(
             lambda: sum(ends(b, f"A.{topic}").values()) > reached, 60, "the second mirror copies"
         )
-        zombie.signal_all(signal.SIGCONT)
+        assert "it has fallen silent" in successor.log_path.read_text()
+        zombie.signal_all(signal.SIGCONT, but_the_driver=True)
         # Both write now, the first with what it had in hand when it was stopped.
         wait_for(lambda: producer.written > 0 and _grows(b, topic), 30, "copying goes on")
         time.sleep(5)
+        zombie.signal_all(signal.SIGCONT)
+        said = zombie.log_path.read_text
+        wait_for(lambda: "was taken over by another Heliograph" in said(), 15, "it is told so")
+        wait_for(lambda: "A->B: standing by, " in said(), 15, "it stands by")
+        wait_for(lambda: _grows(b, topic), 30, "copying goes on")
         producer.stop()
         assert_identical(a, b, topic, producer.written * PARTITIONS)
     finally:

@@ -28,3 +28,27 @@ def mirroring(lab: Lab) -> Iterator[Any]:
     made = import_module("mirroring").Mirroring.of(lab)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def quick_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A cleans its compacted topics at once; B forgets producers of old records at once."""
+    settings = {
+        "A": {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "4194304"},
+        "B": {
+            "producer.id.expiration.ms": "500",
+            "producer.id.expiration.check.interval.ms": "100",
+        },
+    }
+    shared = Lab(tmp_path_factory.mktemp("quick"), settings=settings)
+    shared.start()
+    yield shared
+    shared.stop(grace_s=0)
+
+
+@pytest.fixture
+def quick(quick_lab: Lab) -> Iterator[Any]:
+    """As ``mirroring``, in the quick lab."""
+    made = import_module("mirroring").Mirroring.of(quick_lab)
+    yield made
+    made.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from confluent_kafka import Producer
@@ -55,6 +55,11 @@ class Mirroring:
     context: FlowContext
     source: ClusterClient
     target: ClusterClient
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def leasing(self, **options: Any) -> Mirroring:
+        """The same flow with other options for its partitions (LeasedPartition)."""
+        return replace(self, options=options)
 
     @classmethod
     def of(cls, lab: Lab, **changes: Any) -> Mirroring:
@@ -71,6 +76,7 @@ class Mirroring:
             "source": here,
             "target": there,
             "producer_id": admin.allocate_producer_id(target),
+            "marker_id": admin.allocate_producer_id(target),
             "ledger_topic": ledger,
             "offset_syncs": OffsetSyncsTopic(syncs, on_source=False),
             "offset_lag_max": 100,
@@ -181,6 +187,10 @@ class Mirroring:
         """What a read_uncommitted consumer of the remote topic sees."""
         return list(read_all(self.target, TopicPartition(f"A.{topic}", partition)))
 
+    def source_records(self, topic: str, partition: int = 0) -> list[Record]:
+        """What a read_uncommitted consumer of the source sees."""
+        return list(read_all(self.source, TopicPartition(topic, partition)))
+
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return [r.value for r in self.seen(topic, partition)]
 
@@ -194,7 +204,10 @@ class Mirroring:
         leased = []
         for topic in topics:
             ends = self.ends(topic)
-            leased += [LeasedPartition(p, f"A.{topic}", end) for p, end in sorted(ends.items())]
+            leased += [
+                LeasedPartition(p, f"A.{topic}", end, **self.options)
+                for p, end in sorted(ends.items())
+            ]
         now = time.time()
         return Lease(self.context, tuple(leased), now, now + seconds)
 

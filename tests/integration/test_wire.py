@@ -6,15 +6,14 @@ import multiprocessing
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from mirroring import PATIENCE_SECONDS, Mirroring, hold, wait_for
+from mirroring import PATIENCE_SECONDS, hold, wait_for
+from sources import compacted_source, numbered, transactions
 
 from heliograph.batch.records import Record, build
 from heliograph.copy.loop import CopyLoop
-from heliograph.lab import Lab
 from heliograph.lab.proof import read_all
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.mm2 import OffsetSync
@@ -26,31 +25,6 @@ from heliograph.wire.fetch import FetchSession
 from heliograph.wire.produce import Producer
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.fixture(scope="module")
-def quick_lab(module_lab_factory: Callable[..., Lab]) -> Lab:
-    """A cleans its compacted topics at once; B forgets producers of old records at once."""
-    return module_lab_factory(
-        settings={
-            "A": {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "4194304"},
-            "B": {
-                "producer.id.expiration.ms": "500",
-                "producer.id.expiration.check.interval.ms": "100",
-            },
-        },
-    )
-
-
-@pytest.fixture
-def quick(quick_lab: Lab) -> Iterator[Mirroring]:
-    made = Mirroring.of(quick_lab)
-    yield made
-    made.close()
-
-
-def numbered(count: int, name: str = "v") -> list[bytes]:
-    return [b"%s-%d" % (name.encode(), n) for n in range(count)]
 
 
 # -- requests ---------------------------------------------------------------------------------
@@ -206,31 +180,6 @@ def test_offset_syncs_are_true(mirroring, topic_name):
 # -- where the source has gaps ----------------------------------------------------------------
 
 
-def transactions(mirroring, topic, plan):
-    """plan: (values, commit?); returns the committed values."""
-    producer = mirroring.producer(**{"transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
-    committed = []
-    for values, commit in plan:
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(topic, value, b"k", 0, timestamp=1_700_000_000_000)
-        producer.flush(30)
-        if commit:
-            producer.commit_transaction(30)
-            committed += values
-        else:
-            producer.abort_transaction(30)
-
-    # A commit is acknowledged before its marker is written.
-    def decided():
-        stable = mirroring.offsets(mirroring.source, topic, admin.LATEST, read_committed=True)
-        return stable == mirroring.offsets(mirroring.source, topic, admin.LATEST)
-
-    wait_for(decided)
-    return committed
-
-
 def test_only_committed_records_arrive(mirroring, topic_name):
     mirroring.create(topic_name)
     plan = [(numbered(3 + n % 4, f"txn{n}"), n % 3 != 2) for n in range(12)]
@@ -294,44 +243,6 @@ def test_a_source_trimmed_to_its_end_and_written_again(mirroring, topic_name):
     mirroring.copy(topic_name)
     assert mirroring.values(topic_name) == numbered(3, "new")
     mirroring.assert_ledger_is_exact(topic_name)
-
-
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "segment.ms": "50",
-    "min.cleanable.dirty.ratio": "0.001",
-    "min.compaction.lag.ms": "0",
-}
-
-
-def compacted_source(quick, topic, rounds):
-    """Keys written again and again in whole batches, until the cleaner has made its holes."""
-    quick.create(topic, configs=COMPACTED, target_configs={"cleanup.policy": "delete"})
-    part = TopicPartition(topic, 0)
-    for n, keys in enumerate(rounds):
-        producer = quick.producer(**{"linger.ms": 200})
-        for key in keys:
-            producer.produce(topic, b"%d/%d" % (n, key), b"key-%d" % key, 0)
-        assert producer.flush(30) == 0
-    wanted = len({key for keys in rounds for key in keys})
-
-    def cleaned():
-        # A write after segment.ms, by its timestamp, rolls the segment, so that it can be cleaned.
-        producer = quick.producer()
-        producer.produce(topic, b"roll", b"roll", 0)
-        assert producer.flush(30) == 0
-        found = [r for r in read_all(quick.source, part) if r.key.startswith(b"key-")]
-        time.sleep(0.2)
-        return len(found) == wanted
-
-    wait_for(cleaned)
-    wait_for(lambda: unchanged(quick, part))
-
-
-def unchanged(quick, part):
-    before = [r.offset for r in read_all(quick.source, part)]
-    time.sleep(0.5)
-    return [r.offset for r in read_all(quick.source, part)] == before
 
 
 def test_a_compacted_source(quick, topic_name):
@@ -576,8 +487,8 @@ def test_a_batch_that_the_target_refuses_is_not_called_mirrored(mirroring, topic
     mirroring.write(topic_name, [b"x" * 5000])
     [receipt] = CopyLoop(mirroring.lease([topic_name])).run()
     assert receipt.error.startswith("[target.refused]")
-    assert "TOO_LARGE (10)" in receipt.error
-    assert "source offsets 0 to 0" in receipt.error
+    assert "source offset 0 of" in receipt.error
+    assert "max.message.bytes=1000" in receipt.error
     assert receipt.source_position == 0
     assert mirroring.values(topic_name) == []
 

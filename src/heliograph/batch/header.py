@@ -79,6 +79,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
+def header_at(records: memoryview, position: int) -> BatchHeader:
+    """The header of the batch (magic 2) that begins at ``position``."""
+    return BatchHeader._make(_FIELDS.unpack_from(records, position))
+
+
 def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The whole batches in a fetch answer; a partial one at its end is left out.
 
@@ -87,7 +92,7 @@ def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """
     position, end = 0, len(records)
     while position + HEADER_BYTES <= end:
-        header = BatchHeader._make(_FIELDS.unpack_from(records, position))
+        header = header_at(records, position)
         following = position + _LENGTH_END + header.length
         if following > end:
             return

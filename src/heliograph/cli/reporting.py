@@ -18,7 +18,7 @@ from rich.logging import RichHandler
 from rich.markup import escape
 from rich.table import Table
 
-from heliograph.service.monitor import FlowStatus
+from heliograph.service.monitor import STANDING_BY, FlowStatus
 
 _PLAIN_SECONDS = 5.0
 _JSON_SECONDS = 2.0
@@ -58,24 +58,36 @@ def amount(value: float) -> str:
     return f"{value:.0f}"
 
 
+def offsets(s: FlowStatus) -> str:
+    """Whether records have the offsets that they have on the source."""
+    if not s.translated:
+        return "identical" if s.identical else "-"
+    return f"{s.identical} identical, {s.translated} translated" if s.identical else "translated"
+
+
 def table(statuses: Sequence[FlowStatus]) -> Table:
     """One row a flow; failing partitions below, each with its reason."""
     grid = Table(title="heliograph", title_justify="left", expand=False)
     for name in ("flow", "topics", "partitions", "records/s", "bytes/s", "lag (records)",
-                 "lag (seconds)", "mirrored", "state"):  # fmt: skip
-        grid.add_column(name, justify="left" if name in {"flow", "state"} else "right")
+                 "lag (seconds)", "mirrored", "offsets", "state"):  # fmt: skip
+        is_text = name in {"flow", "offsets", "state"}
+        grid.add_column(name, justify="left" if is_text else "right")
     for s in statuses:
         state = f"[red]{len(s.failed)} failing" if s.failed else "[green]mirroring"
         if not s.failed and s.lag_records == 0:
             state = "[green]in step"
+        if s.waiting and not s.failed:
+            state = "[yellow]waiting for an open transaction on the source"
+        if s.state == STANDING_BY:
+            state = f"[yellow]{STANDING_BY}"
         grid.add_row(
             s.flow, str(s.topics), str(s.partitions), amount(s.records_per_second),
             amount(s.bytes_per_second), f"{s.lag_records:,}", f"{s.lag_seconds:.1f}",
-            f"{s.records_total:,}", state,
+            f"{s.records_total:,}", offsets(s), state,
         )  # fmt: skip
     for s in statuses:
-        for partition, error in list(s.failed.items())[:5]:
-            grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {escape(error)}\n"
+        for partition, text in [*s.failed.items(), *s.waiting.items()][:5]:
+            grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {escape(text)}\n"
     return grid
 
 
@@ -168,11 +180,18 @@ def _attach(handler: logging.Handler) -> None:
 
 
 def _plain_status(s: FlowStatus) -> str:
+    standing_by = f"{STANDING_BY}, " if s.state == STANDING_BY else ""
     line = (
-        f"{time.strftime('%H:%M:%S')} {s.flow}: {s.topics} topics, {s.partitions} partitions,"
-        f" {amount(s.records_per_second)} records/s, {amount(s.bytes_per_second)} bytes/s,"
-        f" lag {s.lag_records:,} records, {s.lag_seconds:.1f} s, {s.records_total:,} mirrored"
+        f"{time.strftime('%H:%M:%S')} {s.flow}: {standing_by}{s.topics} topics,"
+        f" {s.partitions} partitions, {amount(s.records_per_second)} records/s,"
+        f" {amount(s.bytes_per_second)} bytes/s,"
+        f" lag {s.lag_records:,} records, {s.lag_seconds:.1f} s, {s.records_total:,} mirrored,"
+        f" offsets {offsets(s)}"
     )
+    if s.quarantined:
+        line += f", {s.quarantined:,} quarantined"
+    for partition, text in s.waiting.items():
+        line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition}: {text}"
     for partition, error in s.failed.items():
         line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition} cannot be mirrored: {error}"
     return line

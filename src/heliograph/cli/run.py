@@ -47,6 +47,8 @@ def run_command(
 
     Runs until SIGTERM or Ctrl-C. Whatever is killed, and however often, no record is lost and none
     is copied twice. Exit codes are MM2's: 2 for a wrong configuration, 3 if a flow cannot start.
+
+    Each flow has one mirror at a time: a second one stands by until the first is gone.
     """
     if more_clusters and not clusters:
         raise click.UsageError(f"Got unexpected extra arguments ({' '.join(more_clusters)})")
@@ -63,7 +65,7 @@ def run_command(
             flows = [str(f.flow) for f in config.flows if f.enabled]
             report.say(f"mirroring {', '.join(flows) or 'nothing, only heartbeats'}; starting ...")
             started = time.monotonic()
-            mirror.start()
+            mirror.start(once=once)
             if once:
                 mirror.run_once()
                 took = time.monotonic() - started

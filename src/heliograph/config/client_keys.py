@@ -75,6 +75,11 @@ CLIENT_KEYS: tuple[Key, ...] = (
         "read_committed leaves aborted transactions out; read_uncommitted mirrors them.",
         Scope.CLIENT, default="read_committed", mm2_default="read_uncommitted",
         allowed=("read_committed", "read_uncommitted"), ignore_case=True, roles=("consumer",)),
+    Key("compression.type", Type.STRING,
+        "Of batches that are built anew (merged or re-encoded); others keep what they have."
+        " Empty: as on the source.", Scope.CLIENT, default="", mm2_default="none",
+        allowed=("", "none", "gzip", "snappy", "lz4", "zstd"), ignore_case=True,
+        roles=("producer",)),
     *_java(ROLES,
         "client.id client.dns.lookup client.rack request.timeout.ms retries retry.backoff.ms "
         "retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms metadata.max.age.ms "
@@ -92,7 +97,7 @@ CLIENT_KEYS: tuple[Key, ...] = (
         "exclude.internal.topics allow.auto.create.topics key.deserializer value.deserializer "
         "interceptor.classes"),
     *_java(("producer",),
-        "acks linger.ms batch.size buffer.memory compression.type compression.gzip.level "
+        "acks linger.ms batch.size buffer.memory compression.gzip.level "
         "compression.lz4.level compression.zstd.level max.request.size max.block.ms "
         "max.in.flight.requests.per.connection delivery.timeout.ms enable.idempotence "
         "transactional.id transaction.timeout.ms transaction.two.phase.commit.enable "

@@ -58,6 +58,10 @@ class FlowConfig:
     ledger_topic_replication_factor: int
     fetch_max_bytes: int
     on_data_loss: str
+    offsets: str
+    on_refused: str
+    follow_log_start: bool
+    compression_type: str
     auto_offset_reset: str
     isolation_level: str
     source_client: ClientSettings

@@ -168,6 +168,20 @@ FLOW_KEYS: tuple[Key, ...] = (
     _flow("heliograph.on.data.loss", Type.STRING,
           "What to do when retention removed records that were not yet mirrored.",
           default="fail", allowed=("fail", "continue"), importance="high"),
+    _flow("heliograph.offsets", Type.STRING,
+          "identical: records get the offsets that they have on the source, gaps are filled with"
+          " invisible markers (needs ALTER on the target cluster, DELETE on its topics); dense:"
+          " without gaps, translated exactly; auto: identical where the rights suffice and the"
+          " topic is not compacted.",
+          default="auto", allowed=("auto", "identical", "dense"), importance="high"),
+    _flow("heliograph.on.refused", Type.STRING,
+          "What to do with a record that the target does not take (too large, timestamp out of"
+          " range, no key on a compacted topic): fail its partition, or set it aside in the topic"
+          " mm2-quarantine.<source>.internal on the target and go on.",
+          default="fail", allowed=("fail", "quarantine"), importance="high"),
+    _flow("heliograph.follow.log.start", Type.BOOLEAN,
+          "Whether records that the source has deleted (retention, DeleteRecords) are deleted on"
+          " the target too.", default="false"),
     # Removed from MM2 in 4.0
     _removed("topics.blacklist", "topics.exclude", "Renamed."),
     _removed("groups.blacklist", "groups.exclude", "Renamed."),

@@ -214,6 +214,10 @@ class _Loader:
             or values.integer("offset-syncs.topic.replication.factor"),
             fetch_max_bytes=values.integer("heliograph.fetch.max.bytes"),
             on_data_loss=values.text("heliograph.on.data.loss"),
+            offsets=values.text("heliograph.offsets"),
+            on_refused=values.text("heliograph.on.refused"),
+            follow_log_start=values.boolean("heliograph.follow.log.start"),
+            compression_type=self._resolved(clients["target", "producer"], "compression.type"),
             auto_offset_reset=self._resolved(consumer, "auto.offset.reset"),
             isolation_level=self._resolved(consumer, "isolation.level"),
             source_client=consumer,
@@ -236,6 +240,6 @@ class _Loader:
 
     def _resolved(self, settings: ClientSettings, name: str) -> str:
         try:
-            return resolve(settings.properties[name], self._providers).strip().lower()
+            return resolve(settings.properties.get(name, ""), self._providers).strip().lower()
         except ConfigError:
             return ""

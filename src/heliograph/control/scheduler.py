@@ -36,20 +36,33 @@ class Scheduler:
         self._threads: list[threading.Thread] = []
         self.jobs: list[Job] = []
 
-    def repeat(self, call: Callable[[], object], interval_seconds: float, description: str) -> None:
+    def repeat(
+        self,
+        call: Callable[[], object],
+        interval_seconds: float,
+        description: str,
+        *,
+        first_after_seconds: float = 0.0,
+    ) -> None:
         """Call now and then every ``interval_seconds``, counted from start to start.
 
-        A job that takes long is given rest: at least nine times as long as it took.
+        A job that takes long is given rest: at least nine times as long as it took. One that the
+        start of the mirror need not wait for may begin later.
         """
         job = Job(description, interval_seconds)
         self.jobs.append(job)
         thread = threading.Thread(
-            target=self._loop, args=(call, job), name=description, daemon=True
+            target=self._loop,
+            args=(call, job, first_after_seconds),
+            name=description,
+            daemon=True,
         )
         self._threads.append(thread)
         thread.start()
 
-    def _loop(self, call: Callable[[], object], job: Job) -> None:
+    def _loop(self, call: Callable[[], object], job: Job, first_after_seconds: float) -> None:
+        if first_after_seconds:
+            self._stopping.wait(first_after_seconds)
         while not self._stopping.is_set():
             started = time.monotonic()
             try:

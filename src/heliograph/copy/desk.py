@@ -10,21 +10,27 @@ import time
 import uuid
 from collections.abc import Callable
 
-from heliograph.copy.partition import PartitionCopy
+from heliograph.copy.partition import Outgoing, PartitionCopy
 from heliograph.errors import PartitionError
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import FlowContext, Lease, TopicPartition
 
+#: What a writer that was killed had sent by then is on the target after this time.
+SETTLE_SECONDS = 0.5
 _BACKOFF_FIRST_SECONDS, _BACKOFF_MOST_SECONDS = 0.05, 2.0
 
 
 class Desk:
     """The partitions of one lease. ``buffered`` counts the bytes queued and in flight."""
 
-    def __init__(self, lease: Lease, ledger: LedgerStore) -> None:
+    def __init__(self, lease: Lease, ledger: LedgerStore, *, again: bool = False) -> None:
         self.lease = lease
         self.ledger = ledger
-        self.parts = {leased.source: PartitionCopy.of(leased) for leased in lease.partitions}
+        codec = lease.context.codec
+        self.parts = {p.source: PartitionCopy.of(p, codec) for p in lease.partitions}
+        settled = time.time() + SETTLE_SECONDS if again else 0.0
+        for p in self.parts.values():
+            p.markers_from = max(lease.markers_from, settled)
         self.by_target = {p.target: p for p in self.parts.values()}
         self.unsettled: set[TopicPartition] = set(self.parts)
         self.buffered = 0
@@ -46,12 +52,17 @@ class Desk:
             p.retry_at = time.time() + wait
             p.attempts += 1
 
+    def postpone(self, p: PartitionCopy, until: float, why: str) -> None:
+        """Stop copying a partition and resume it at a given time."""
+        self.disturb(p, why, pause=False)
+        p.retry_at = until
+
     def fail(self, p: PartitionCopy, error: PartitionError) -> None:
         """Give a partition up for this lease; its neighbours go on."""
         self.disturb(p, "")
         p.failed = str(error)
         # What is in flight is still to be answered and counted; the rest must not take up room.
-        waiting = sum(len(outgoing.data) for outgoing in p.queue)
+        waiting = sum(len(item.data) for item in p.queue if isinstance(item, Outgoing))
         p.queue.clear()
         p.queued_bytes -= waiting
         self.buffered -= waiting

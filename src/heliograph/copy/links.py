@@ -6,6 +6,7 @@ ledgers are kept per process and found by cluster. A worker that Spark forgets t
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from heliograph.ledger.store import LedgerStore
@@ -47,7 +48,8 @@ _ledgers: dict[tuple[object, ...], LedgerStore] = {}
 
 
 def _key(settings: ClientSettings, client_id: str) -> tuple[object, ...]:
-    return (settings.alias, client_id, *sorted(settings.properties.items()))
+    # A fork must not talk over its parent's connections.
+    return (os.getpid(), settings.alias, client_id, *sorted(settings.properties.items()))
 
 
 def cluster(settings: ClientSettings, client_id: str) -> Cluster:

@@ -31,15 +31,16 @@ _READABLE, _BOTH = select.POLLIN, select.POLLIN | select.POLLOUT
 class CopyLoop:
     """Copies the partitions of one lease until its deadline, or until all are done."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, *, again: bool = False) -> None:
+        """``again``: another process held this very lease and may just have been killed."""
         context = lease.context
         source, target = links.source(context), links.target(context)
         self._lease = lease
-        self._desk = Desk(lease, links.ledger(context))
+        self._desk = Desk(lease, links.ledger(context), again=again)
         self._resumer = Resumer(context, source, target, self._desk.ledger)
         self._syncs = OffsetSyncWriter(context, source, target)
         self._target = TargetSide(self._desk, target, self._syncs, self._drained)
-        self._source = SourceSide(self._desk, source, self._resumer, self._target.enqueue)
+        self._source = SourceSide(self._desk, source, self._resumer, self._target)
         self._poll = select.poll()
         self._state: list[tuple[Connection, bool]] = []
         self._watched: Watched = {}
@@ -57,6 +58,7 @@ class CopyLoop:
                 self._target.pump()
                 self._syncs.pump(time.monotonic())
             self._await_answers()
+            self._source.settle()
         finally:
             self._source.release()
             self._target.release()
@@ -95,6 +97,8 @@ class CopyLoop:
         for p in due:
             if p.active:
                 self._desk.unsettled.discard(p.source)
+            elif p.retry_at > time.time():
+                self._desk.postpone(p, p.retry_at, p.broken)
             elif not p.failed:
                 self._desk.disturb(p, p.broken)
 

@@ -3,14 +3,23 @@
 Runs in executors. Invariants:
 - ``sequence`` and ``target`` belong to the next record to be queued, ``position`` to the next to be
   fetched; ``ack_target`` is the offset that the next acknowledged batch must have;
-- queue and in_flight together hold consecutive sequences, oldest in flight first.
+- queue and in_flight together hold consecutive sequences, oldest in flight first;
+- while ``alone``, one request is in flight at most: a broker that remembers no sequence would take
+  the second batch where it refused the first; ``holed`` says that it refused one;
+- ``ending`` is why the partition fails as soon as what was read before is acknowledged;
+- where gaps are filled, every batch holds consecutive source offsets, and a Gap stands before each
+  that does not follow the one before.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from heliograph.batch.pieces import Rules
+from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import Run
 from heliograph.model import LeasedPartition, Receipt, TopicPartition
@@ -18,23 +27,49 @@ from heliograph.model import LeasedPartition, Receipt, TopicPartition
 
 @dataclass(slots=True)
 class Outgoing:
-    """A signed batch on its way; ``last_source`` is the source offset of its last record."""
+    """A signed batch on its way; ``runs`` are the source offsets of its records."""
 
     data: memoryview
     sequence: int
     count: int
-    first_source: int
-    last_source: int
+    runs: list[tuple[int, int]]
     next_source: int
+
+    @property
+    def first_source(self) -> int:
+        """Source offset of the first record."""
+        return self.runs[0][0]
+
+    @property
+    def last_source(self) -> int:
+        """Source offset of the last record."""
+        start, count = self.runs[-1]
+        return start + count - 1
+
+    def offsets(self) -> list[int]:
+        """The source offset of every record."""
+        return [offset for start, count in self.runs for offset in range(start, start + count)]
+
+
+class Gap(NamedTuple):
+    """Offsets that the source does not have: so many markers go where they would be."""
+
+    markers: int
 
 
 @dataclass(slots=True)
 class Position:
-    """Where copying goes on: the truth that `resume` found on the target."""
+    """Where copying goes on: the truth that `resume` found on the target.
+
+    ``missing`` markers are still to be written before the record with ``target``. ``remembered``
+    says whether the broker knows the signature's last sequence: one that does not takes any.
+    """
 
     sequence: int
     source: int
     target: int
+    missing: int = 0
+    remembered: bool = False
 
 
 @dataclass(slots=True)
@@ -54,12 +89,19 @@ class PartitionCopy:
     target_next: int = 0
     ack_target: int = 0
     acked_source: int = -1
-    queue: deque[Outgoing] = field(default_factory=deque)
-    in_flight: deque[Outgoing] = field(default_factory=deque)
+    queue: deque[Outgoing | Gap] = field(default_factory=deque)
+    in_flight: deque[Outgoing | Gap] = field(default_factory=deque)
     queued_bytes: int = 0
-    suspicious: bool = False
+    foretold: deque[Run] = field(default_factory=deque)
+    contradicts: bool = False
+    alone: bool = True
+    holed: bool = False
+    rules: Rules = field(default_factory=Rules)
+    markers_from: float = 0.0
+    quarantined: int = 0
     broken: str = ""
     failed: str = ""
+    ending: PartitionError | None = None
     retry_at: float = 0.0
     attempts: int = 0
     resumes: int = 0
@@ -68,33 +110,68 @@ class PartitionCopy:
     batches: int = 0
 
     @classmethod
-    def of(cls, lease: LeasedPartition) -> PartitionCopy:
+    def of(cls, lease: LeasedPartition, codec: int | None) -> PartitionCopy:
         """A partition that has not been resumed yet."""
         source = lease.source
-        return cls(lease, source, TopicPartition(lease.target_topic, source.partition))
+        rules = Rules(max_bytes=lease.max_bytes, one_run=lease.identical, codec=codec)
+        target = TopicPartition(lease.target_topic, source.partition)
+        return cls(lease, source, target, rules=rules)
 
-    def start(self, position: Position) -> None:
-        """Begin, or begin again, at what the target holds."""
+    def start(self, position: Position, foretold: Iterable[Run] = ()) -> None:
+        """Begin, or begin again, at what the target holds.
+
+        ``foretold`` are the runs that somebody announced for what is still to be written.
+        """
+        self.foretold, self.contradicts = deque(foretold), False
         self.queue.clear()
         self.in_flight.clear()
         self.queued_bytes = 0
         self.sequence = position.sequence
         self.position = self.contiguous = self.acked_source = position.source
-        self.target_next = self.ack_target = position.target
-        self.broken = ""
+        self.target_next = position.target
+        self.ack_target = position.target - position.missing
+        self.queue.extend(gaps(position.missing))
+        self.alone = not position.remembered
+        self.holed = False
+        self.broken, self.ending = "", None
         self.active = True
         self.resumes += 1
 
-    def stage(self, sequence_runs: list[tuple[int, int]]) -> list[Run]:
-        """Account for a piece's runs; returns those that the ledger must hold before it is sent."""
-        announced = []
-        for source, count in sequence_runs:
+    def stage(self, runs: list[tuple[int, int]]) -> tuple[list[Run], int]:
+        """Account for runs of source offsets.
+
+        Returns the runs that the ledger must hold before they are sent, and how many markers go
+        before them.
+        """
+        announced, missing = [], 0
+        for source, count in runs:
             if source != self.contiguous:
+                if self.fills and source - self.target_next <= MOST_MARKERS:
+                    missing = max(source - self.target_next, 0)
+                    self.target_next += missing
                 announced.append(Run(self.sequence, source, self.target_next))
+            announced += self._contradictions(source, count)
             self.contiguous = source + count
             self.sequence += count
             self.target_next += count
-        return announced
+        return announced, missing
+
+    def _contradictions(self, source: int, count: int) -> list[Run]:
+        """Runs that were foretold for the next ``count`` records and turn out to be wrong.
+
+        Somebody announced records that were gone (compaction) before anybody wrote them.
+        """
+        found: list[Run] = []
+        while self.foretold and self.foretold[0].sequence < self.sequence + count:
+            told = self.foretold.popleft()
+            beyond = told.sequence - self.sequence
+            if beyond >= 0 and told.source != source + beyond:
+                if beyond:
+                    found.append(Run(told.sequence, source + beyond, self.target_next + beyond))
+                # The correction takes what is behind it along.
+                self.foretold.clear()
+                self.contradicts = True
+        return found
 
     def acknowledged(self, outgoing: Outgoing, base_offset: int) -> None:
         """A batch is on the target at ``base_offset``."""
@@ -117,8 +194,18 @@ class PartitionCopy:
             bytes=self.bytes,
             batches=self.batches,
             resumes=max(self.resumes - 1, 0),
-            error=self.failed or self.broken,
+            quarantined=self.quarantined,
+            error=self.failed or self.broken or str(self.ending or ""),
         )
+
+    @property
+    def fills(self) -> bool:
+        """Whether gaps are filled.
+
+        Never where the target is behind the source already: whoever began densely goes on so. Where
+        it is ahead (a foreign write), the next gaps make up for it.
+        """
+        return self.lease.identical and self.target_next >= self.contiguous
 
     @property
     def _mirrored_to(self) -> int:
@@ -137,3 +224,15 @@ class PartitionCopy:
             and not self.queue
             and not self.in_flight
         )
+
+
+#: A longer gap is not filled: it would take minutes.
+MOST_MARKERS = 1_000_000
+#: One request writes so many markers into a partition at most; the broker needs 60 us for each.
+_MARKERS_AT_ONCE = 500
+
+
+def gaps(missing: int) -> list[Gap]:
+    """Cut ``missing`` markers into requests."""
+    whole, rest = divmod(missing, _MARKERS_AT_ONCE)
+    return [Gap(_MARKERS_AT_ONCE)] * whole + ([Gap(rest)] if rest else [])

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from heliograph.batch.lanes import CorruptBatch, Piece, pieces
+from heliograph.batch.lanes import pieces
+from heliograph.batch.pieces import CorruptBatch, Refused
 from heliograph.copy.desk import Desk
 from heliograph.copy.links import Cluster
-from heliograph.copy.partition import Outgoing, PartitionCopy
+from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
+from heliograph.copy.quarantine import set_aside
 from heliograph.copy.resume import Resumer
+from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import PartitionLedger, Run
@@ -37,6 +40,9 @@ _BACKLOG_BYTES = 1 << 20
 _BACKLOG_DRAIN_SECONDS = 0.15
 #: A partition's share of one answer; a larger batch is still returned whole (KIP-74).
 _PARTITION_MIN_BYTES = 1 << 20
+#: A target this far away answers so late that five batches in flight must be large ones: there,
+#: batches of up to this size are merged, although passing them through costs less.
+_FAR_SECONDS, _FAR_SMALL_BYTES = 0.01, 64 << 10
 
 
 @dataclass(slots=True)
@@ -53,19 +59,19 @@ class SourceLink:
 
 
 class SourceSide:
-    """Reads partitions and hands signed batches to ``enqueue``."""
+    """Reads partitions and hands signed batches, and gaps between them, to the target side."""
 
     def __init__(
         self,
         desk: Desk,
         cluster: Cluster,
         resumer: Resumer,
-        enqueue: Callable[[PartitionCopy, Outgoing], None],
+        target: TargetSide,
     ) -> None:
         self._desk = desk
         self._cluster = cluster
         self._resumer = resumer
-        self._enqueue = enqueue
+        self._target = target
         self.links: dict[int, SourceLink] = {}
         desk.detach.append(self._detach)
 
@@ -95,6 +101,12 @@ class SourceSide:
     def want_more(self, p: PartitionCopy) -> None:
         """Read on, unless enough is queued or all that the lease asks for was read."""
         session = self.links[p.source_leader].session
+        if p.ending is not None:
+            # What could be read before it is mirrored first.
+            session.drop(p.source)
+            if not p.queue and not p.in_flight:
+                self._desk.fail(p, p.ending)
+            return
         full = p.queued_bytes > self._desk.context.fetch_max_bytes
         finished = p.lease.until is not None and p.position >= p.lease.until
         if full or finished:
@@ -136,6 +148,19 @@ class SourceSide:
             if p.source_leader == link.node and p.active:
                 self._desk.disturb(p, why)
 
+    def settle(self) -> None:
+        """Write down how far the source was read behind its last record, at the end of a lease.
+
+        What is there (markers, aborted data) may be deleted before the next record comes; nobody
+        shall take that for a loss.
+        """
+        announced: dict[TopicPartition, list[Run]] = {}
+        for p in self._desk.parts.values():
+            if p.active and p.position > p.contiguous and not p.queue and not p.in_flight:
+                announced[p.source], _ = p.stage([(p.position, 0)])
+        if announced:
+            self._announce(announced)
+
     def release(self) -> None:
         """Close the sessions and give the connections back."""
         for link in self.links.values():
@@ -149,8 +174,8 @@ class SourceSide:
 
     # -- taking in ----------------------------------------------------------------------------
 
-    def _ingest(self, answer: Iterable[Fetched]) -> None:
-        staged: list[tuple[PartitionCopy, Outgoing]] = []
+    def _ingest(self, answer: Sequence[Fetched]) -> None:
+        staged: list[tuple[PartitionCopy, Outgoing | Gap]] = []
         announced: dict[TopicPartition, list[Run]] = {}
         for fetched in answer:
             p = self._desk.parts[fetched.partition]
@@ -160,42 +185,81 @@ class SourceSide:
             if fetched.error != NONE:
                 self._refused(p, fetched.error)
                 continue
+            runs: list[Run] = []
             try:
-                for piece in pieces(
-                    fetched.records, p.position, fetched.aborted, suspicious=p.suspicious
-                ):
-                    if isinstance(piece, int):
-                        p.position = piece
-                        continue
-                    sequence = p.sequence
-                    runs = p.stage(piece.runs)
-                    if runs:
-                        announced.setdefault(p.source, []).extend(runs)
-                    staged.append((p, self._outgoing(p, piece, sequence)))
+                # What was yielded before an error stays.
+                staged.extend((p, item) for item in self._stage(p, fetched, runs))
             except CorruptBatch as error:
                 text = f"{p.source} on {self._desk.context.flow.source}: {error}"
                 hint = "repair or delete the damaged records on the source; other partitions go on"
-                self._desk.fail(p, PartitionError("source.corrupt", text, hint))
+                p.ending = PartitionError("source.corrupt", text, hint)
+            except PartitionError as error:
+                p.ending = error
+            except WireError as error:
+                self._desk.disturb(p, f"setting refused records aside: {error}")
                 continue
-            self.want_more(p)
+            if p.contradicts and time.time() < p.markers_from:
+                # Whoever announced these records otherwise may still write them.
+                self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
+                continue
+            p.contradicts = False
+            if runs:
+                announced[p.source] = runs
+            if p.ending is None:
+                self.want_more(p)
         if announced:
             self._announce(announced)
-        for p, outgoing in staged:
+        for p, item in staged:
             if p.active:
-                self._enqueue(p, outgoing)
+                self._target.enqueue(p, item)
+        for fetched in answer:
+            p = self._desk.parts[fetched.partition]
+            if p.ending is not None and p.active:
+                self.want_more(p)
 
-    def _outgoing(self, p: PartitionCopy, piece: Piece, sequence: int) -> Outgoing:
-        data = piece.signed(self._desk.context.producer_id, sequence)
-        start, count = piece.runs[-1]
-        p.position = piece.next_offset
-        return Outgoing(
-            data=data,
-            sequence=sequence,
-            count=piece.record_count,
-            first_source=piece.runs[0][0],
-            last_source=start + count - 1,
-            next_source=piece.next_offset,
-        )
+    def _stage(
+        self, p: PartitionCopy, fetched: Fetched, announced: list[Run]
+    ) -> Iterator[Outgoing | Gap]:
+        """What is to be written, in order; runs that the ledger must hold before are added."""
+        rules = p.rules
+        if self._target.distance(p) >= _FAR_SECONDS:
+            rules = rules._replace(small_bytes=_FAR_SMALL_BYTES)
+        for piece in pieces(fetched.records, p.position, fetched.aborted, rules):
+            if isinstance(piece, int):
+                p.position = piece
+            elif isinstance(piece, Refused):
+                self._set_aside(p, piece)
+            else:
+                sequence = p.sequence
+                runs, missing = p.stage(piece.runs)
+                announced += runs
+                yield from gaps(missing)
+                p.position = piece.next_offset
+                yield Outgoing(
+                    data=piece.signed(self._desk.context.producer_id, sequence),
+                    sequence=sequence,
+                    count=piece.record_count,
+                    runs=piece.runs,
+                    next_source=piece.next_offset,
+                )
+        if p.fills and p.position > p.contiguous:
+            # Markers and aborted data at the end: nothing may follow for long, but whoever has read
+            # the source to its end must find the same end on the target.
+            runs, missing = p.stage([(p.position, 0)])
+            announced += runs
+            yield from gaps(missing)
+
+    def _set_aside(self, p: PartitionCopy, refused: Refused) -> None:
+        context, record = self._desk.context, refused.record
+        if context.quarantine_topic is None:
+            raise PartitionError(
+                "target.refused",
+                f"{p.target} on {context.flow.target} cannot take the record at source offset"
+                f" {record.offset} of {p.source}: {refused.reason}",
+                "raise max.message.bytes of the target topic, or set"
+                " heliograph.on.refused=quarantine to set such records aside",
+            )
+        set_aside(context, self._target.client, p, [refused])
 
     def _announce(self, announced: dict[TopicPartition, list[Run]]) -> None:
         """Write new runs to the ledger before the batches that begin them."""

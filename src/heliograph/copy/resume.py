@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from heliograph.batch.header import PRODUCER_EPOCH, SEQUENCE_MODULUS, batches
 from heliograph.copy.links import Cluster
-from heliograph.copy.partition import PartitionCopy, Position
+from heliograph.copy.padding import is_padded, pad
+from heliograph.copy.partition import MOST_MARKERS, PartitionCopy, Position
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry, Place
 from heliograph.ledger.runs import PartitionLedger, Run, unwrap
@@ -103,26 +104,56 @@ class Resumer:
                     self._refuse_recreated(p)
                     fresh.append(p)
                     continue
-                p.start(self._position(p, states[p.target], ends[p.target]))
+                self._go_on(p, target, states[p.target], ends[p.target])
             except PartitionError as error:
                 p.failed = str(error)
         if fresh:
-            self._begin(fresh, source, states, ends)
+            self._begin(fresh, source, target, states, ends)
 
-    def _position(
-        self, p: PartitionCopy, states: list[admin.ProducerState], target_end: int
-    ) -> Position:
+    def _go_on(
+        self,
+        p: PartitionCopy,
+        target: Metadata,
+        states: list[admin.ProducerState],
+        target_end: int,
+    ) -> None:
+        """Start a partition that was begun before."""
         assert p.place is not None  # noqa: S101 - set by locate
         ledger = self._ledger.at(p.place)
-        last = ledger.runs[-1]
-        estimate = last.sequence + max(target_end - last.target, 0)
+        if is_padded(ledger) and target_end <= ledger.runs[0].target:
+            if pad(self._context, self._target, target, p, ledger, target_end):
+                p.start(_place(ledger, ledger.runs[0].sequence))
+            return
         mine = [s for s in states if s.producer_id == self._context.producer_id]
-        if mine:
+        remembered = bool(mine) and mine[0].last_sequence >= 0
+        if remembered:
+            last = ledger.runs[-1]
+            estimate = last.sequence + max(target_end - last.target, 0)
             wrapped = (mine[0].last_sequence + 1) % SEQUENCE_MODULUS
             sequence = unwrap(wrapped, estimate, SEQUENCE_MODULUS)
         else:
             sequence = self._scan(p.target, ledger, target_end)
-        return _place(ledger, sequence)
+        self._start(p, sequence, target_end, remembered=remembered)
+
+    def _start(self, p: PartitionCopy, sequence: int, target_end: int, *, remembered: bool) -> None:
+        """Start a partition at a sequence, when the target's log ends at ``target_end``."""
+        assert p.place is not None  # noqa: S101 - set by locate
+        ledger = self._ledger.at(p.place)
+        position = _place(ledger, sequence)
+        position.remembered = remembered
+        run = ledger.at_sequence(sequence)
+        if run is not None and run.sequence == sequence and target_end < position.target:
+            # A run was announced behind a gap that is not filled yet, or not wholly.
+            if not p.lease.identical:
+                position.target = target_end
+            elif time.time() < p.markers_from:
+                p.retry_at, p.broken = p.markers_from, "the lease before this one is ending"
+                return
+            else:
+                position.missing = position.target - target_end
+        if not p.lease.identical and (closed_up := _closed_up(ledger, position)):
+            self._ledger.write([Entry(p.place, closed_up, shift=True)])
+        p.start(position, ledger.after(sequence))
 
     def _scan(self, partition: TopicPartition, ledger: PartitionLedger, end: int) -> int:
         """The next sequence by the log itself, walking back from its end to our last batch."""
@@ -139,14 +170,14 @@ class Resumer:
                 break
             mine = header.producer_id == self._context.producer_id
             if mine and header.producer_epoch == PRODUCER_EPOCH and not header.control:
-                run = _run_at_target(ledger, header.base_offset)
+                run = ledger.at_target(header.base_offset)
                 estimate = run.sequence + max(header.base_offset - run.target, 0)
                 first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
                 return first + header.record_count
             # Where compaction took the record, the fetch answers with a later one.
             position = min(header.base_offset, position) - 1
         # Nothing of ours is left in the log: retention or DeleteRecords took it, or it never came.
-        run = _run_at_target(ledger, end)
+        run = ledger.at_target(end)
         return run.sequence + max(end - run.target, 0)
 
     def _refuse_recreated(self, p: PartitionCopy) -> None:
@@ -166,9 +197,14 @@ class Resumer:
         self,
         fresh: Sequence[PartitionCopy],
         source: Metadata,
+        target: Metadata,
         states: dict[TopicPartition, list[admin.ProducerState]],
         ends: dict[TopicPartition, int],
     ) -> None:
+        # Records that others have written cannot be padded away.
+        identical = [p.target for p in fresh if p.lease.identical]
+        begun = admin.list_offsets(self._target, target, identical, admin.EARLIEST)
+        empty = {partition for partition, start in begun.items() if start == ends[partition]}
         at = admin.LATEST if self._context.start_at_latest else admin.EARLIEST
         starts = admin.list_offsets(self._source, source, [p.source for p in fresh], at)
         entries = []
@@ -177,18 +213,25 @@ class Resumer:
                 p.broken = f"the leader of {p.source} on the source did not answer"
                 continue
             assert p.place is not None  # noqa: S101 - set by locate
+            start, end = starts[p.source], ends[p.target]
+            mine = [s for s in states[p.target] if s.producer_id == self._context.producer_id]
             # Not 0 where an earlier generation of the source was mirrored into the same topic.
-            first = next(
-                (s.last_sequence + 1 for s in states[p.target]
-                 if s.producer_id == self._context.producer_id), 0,
-            ) % SEQUENCE_MODULUS  # fmt: skip
-            entries.append(Entry(p.place, [Run(first, starts[p.source], ends[p.target])]))
+            first = (mine[0].last_sequence + 1) % SEQUENCE_MODULUS if mine else 0
+            run = Run(first, start, end)
+            if p.target in empty and not mine and end < start:
+                if p.lease.paddable:
+                    run = Run(start, start, start)
+                elif start - end <= MOST_MARKERS:
+                    run = Run(first, start, start)
+            entries.append(Entry(p.place, [run]))
         if entries:
             self._ledger.write(entries)
         for p in fresh:
             if not p.broken and p.place is not None:
-                ledger = self._ledger.at(p.place)
-                p.start(_place(ledger, ledger.runs[0].sequence))
+                try:
+                    self._go_on(p, target, states[p.target], ends[p.target])
+                except PartitionError as error:
+                    p.failed = str(error)
 
     def out_of_range(self, p: PartitionCopy) -> None:
         """The source does not have the position: data loss or truncation, by policy."""
@@ -218,10 +261,8 @@ def _place(ledger: PartitionLedger, sequence: int) -> Position:
     return Position(sequence, ledger.source_of(sequence), ledger.target_of(sequence))
 
 
-def _run_at_target(ledger: PartitionLedger, target: int) -> Run:
-    found = ledger.runs[0]
-    for run in ledger.runs:
-        if run.target > target:
-            break
-        found = run
-    return found
+def _closed_up(ledger: PartitionLedger, position: Position) -> list[Run]:
+    """Corrections of runs that were announced behind gaps which nobody is going to fill."""
+    ahead = ledger.after(position.sequence - 1)
+    dense = [r._replace(target=position.target + r.sequence - position.sequence) for r in ahead]
+    return dense if any(a.target > d.target for a, d in zip(ahead, dense, strict=True)) else []

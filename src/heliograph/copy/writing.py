@@ -1,27 +1,34 @@
 """The target side of a copy: compare-and-append, five requests deep. In executors.
 
 One batch per partition in a request, at most five requests in flight per broker: the broker
-recognises a repeated batch among a producer's last five.
+recognises a repeated batch among a producer's last five. Requests over one connection are executed
+in order, so markers for a gap travel right behind the batch before it, and the next right behind
+them.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from heliograph.copy.desk import Desk
+from heliograph.copy.desk import SETTLE_SECONDS, Desk
 from heliograph.copy.links import Cluster
-from heliograph.copy.partition import Outgoing, PartitionCopy
+from heliograph.copy.partition import Gap, Outgoing, PartitionCopy
 from heliograph.copy.syncs import OffsetSyncWriter
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import Run
-from heliograph.model import TopicPartition
+from heliograph.model import FlowContext, TopicPartition
+from heliograph.wire import admin, markers
+from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
     CORRUPT_MESSAGE,
+    MESSAGE_TOO_LARGE,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     WireError,
@@ -35,13 +42,24 @@ _MAX_IN_FLIGHT = 5
 _REQUEST_BYTES = 8 << 20
 
 
+class _Sent(NamedTuple):
+    """A request in flight: what it was, and when it left."""
+
+    markers: bool
+    at: float
+
+
 @dataclass(slots=True)
 class TargetLink:
-    """A target broker: requests in flight and partitions with something to send."""
+    """A target broker: requests in flight and partitions with something to send.
+
+    ``shortest_answer`` is the quickest answer so far, in seconds: how far away the broker is.
+    """
 
     node: int
     producer: Producer
-    in_flight: int = 0
+    sent: deque[_Sent] = field(default_factory=deque)
+    shortest_answer: float = float("inf")
     ready: dict[TopicPartition, PartitionCopy] = field(default_factory=dict)
 
     @property
@@ -67,6 +85,11 @@ class TargetSide:
         self.links: dict[int, TargetLink] = {}
         desk.detach.append(self._detach)
 
+    @property
+    def client(self) -> ClusterClient:
+        """For questions, and for writes that may wait."""
+        return self._cluster.client
+
     def attach(self, p: PartitionCopy, ids: Mapping[str, uuid.UUID]) -> None:
         """Have a connection to the partition's leader; ``ids`` are the target's topics now."""
         link = self.links.get(p.target_leader)
@@ -75,19 +98,27 @@ class TargetSide:
             link = None
         if link is None:
             producer = Producer(self._cluster.take(p.target_leader), ids)
-            self.links[p.target_leader] = TargetLink(p.target_leader, producer)
+            link = self.links[p.target_leader] = TargetLink(p.target_leader, producer)
+        if p.queue:
+            link.ready[p.target] = p
 
     def _detach(self, p: PartitionCopy) -> None:
         link = self.links.get(p.target_leader)
         if link is not None:
             link.ready.pop(p.target, None)
 
-    def enqueue(self, p: PartitionCopy, outgoing: Outgoing) -> None:
-        """Queue a signed batch for its partition."""
-        p.queue.append(outgoing)
-        p.queued_bytes += len(outgoing.data)
-        self._desk.buffered += len(outgoing.data)
+    def enqueue(self, p: PartitionCopy, item: Outgoing | Gap) -> None:
+        """Queue a signed batch, or markers, for its partition."""
+        p.queue.append(item)
+        if isinstance(item, Outgoing):
+            p.queued_bytes += len(item.data)
+            self._desk.buffered += len(item.data)
         self.links[p.target_leader].ready[p.target] = p
+
+    def distance(self, p: PartitionCopy) -> float:
+        """Seconds that the partition's leader takes to answer at best; 0 before it ever did."""
+        shortest = self.links[p.target_leader].shortest_answer
+        return shortest if shortest < float("inf") else 0.0
 
     def pump(self) -> None:
         """Send what the brokers may have in flight; nothing after the deadline.
@@ -99,7 +130,7 @@ class TargetSide:
             return
         for link in list(self.links.values()):
             try:
-                while link.ready and link.in_flight < _MAX_IN_FLIGHT:
+                while link.ready and len(link.sent) < _MAX_IN_FLIGHT:
                     self._send(link)
             except WireError as error:
                 self.lose(link, str(error))
@@ -108,17 +139,22 @@ class TargetSide:
         """Write on, and take in every answer that is here."""
         try:
             link.connection.flush()
-            while link.in_flight and (answers := link.producer.receive()) is not None:
-                link.in_flight -= 1
-                for answer in answers:
-                    self._acknowledge(self._desk.by_target[answer.partition], answer)
+            while link.sent and (frame := link.connection.receive()) is not None:
+                sent = link.sent.popleft()
+                link.shortest_answer = min(link.shortest_answer, time.monotonic() - sent.at)
+                if sent.markers:
+                    for marked in markers.parse(frame):
+                        self._marked(self._desk.by_target[marked.partition], marked.error)
+                else:
+                    for answer in link.producer.parse(frame):
+                        self._acknowledge(self._desk.by_target[answer.partition], answer)
         except WireError as error:
             self.lose(link, str(error))
 
     @property
     def owed(self) -> bool:
         """Whether answers are outstanding."""
-        return any(link.in_flight for link in self.links.values())
+        return any(link.sent for link in self.links.values())
 
     def lose(self, link: TargetLink, why: str) -> None:
         """Drop a connection. What was in flight has an unknown outcome: resume finds it out."""
@@ -126,6 +162,9 @@ class TargetSide:
         self.links.pop(link.node, None)
         for p in self._desk.parts.values():
             if p.target_leader == link.node and (p.active or p.in_flight):
+                if any(isinstance(item, Gap) for item in p.in_flight):
+                    # Markers on their way cannot be recognised: wait until they are there or lost.
+                    p.markers_from = time.time() + SETTLE_SECONDS
                 p.in_flight.clear()
                 self._desk.disturb(p, why)
 
@@ -137,37 +176,100 @@ class TargetSide:
     # -- one request, one answer --------------------------------------------------------------
 
     def _send(self, link: TargetLink) -> None:
+        """One request with batches, one with markers, as far as there is something for each."""
         batches: list[tuple[TopicPartition, memoryview]] = []
+        counts: list[tuple[TopicPartition, int]] = []
         size = 0
         for p in list(link.ready.values()):
-            outgoing = p.queue.popleft()
-            p.in_flight.append(outgoing)
-            batches.append((p.target, outgoing.data))
-            size += len(outgoing.data)
+            item = p.queue[0]
+            if isinstance(item, Gap):
+                if time.time() < p.markers_from:
+                    self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
+                    continue
+                counts.append((p.target, item.markers))
+            else:
+                batches.append((p.target, item.data))
+                size += len(item.data)
+            p.in_flight.append(p.queue.popleft())
             # To the back of the line, so that a full request is not always the same partitions'.
             del link.ready[p.target]
-            if p.queue:
+            if p.queue and not p.alone:
                 link.ready[p.target] = p
             if size >= _REQUEST_BYTES:
                 break
-        link.in_flight += 1
-        link.producer.send(batches)
+        now = time.monotonic()
+        if batches:
+            link.sent.append(_Sent(markers=False, at=now))
+            link.producer.send(batches)
+        if counts:
+            link.sent.append(_Sent(markers=True, at=now))
+            markers.send(link.connection, self._desk.context.marker_id, counts)
+
+    def _go_on(self, p: PartitionCopy) -> None:
+        """The broker knows the signature now: more may be in flight."""
+        if p.alone:
+            p.alone = False
+            if p.queue:
+                self.links[p.target_leader].ready[p.target] = p
+
+    def _skipped(self, p: PartitionCopy, outgoing: Outgoing) -> None:
+        """A batch was taken behind one that was refused: the signature was forgotten between."""
+        self._desk.fail(
+            p,
+            PartitionError(
+                "target.hole",
+                f"{p.target} on {self._desk.context.flow.target} took source offsets"
+                f" {outgoing.first_source} to {outgoing.last_source} of {p.source}, but not the"
+                f" batch before them, after it had forgotten our sequence",
+                "delete the target topic to mirror it again from the start",
+            ),
+        )
+
+    def _marked(self, p: PartitionCopy, error: int) -> None:
+        """Markers were written, or not."""
+        if not p.in_flight:
+            return
+        item = p.in_flight.popleft()
+        if not p.active:
+            return
+        if error == NONE and isinstance(item, Gap):
+            p.ack_target += item.markers
+            self._go_on(p)
+        elif is_retriable(error):
+            self._desk.disturb(p, f"filling a gap in {p.target}: {error_name(error)}")
+        else:
+            text = f"gaps in {p.target} on {self._desk.context.flow.target} cannot be filled"
+            self._desk.fail(
+                p,
+                PartitionError(
+                    "target.markers",
+                    f"{text}: {error_name(error)}",
+                    "grant ALTER on the target cluster, or set heliograph.offsets=dense",
+                ),
+            )
 
     def _acknowledge(self, p: PartitionCopy, answer: Produced) -> None:
         if not p.in_flight:
             return
         outgoing = p.in_flight.popleft()
+        if not isinstance(outgoing, Outgoing):
+            self._desk.disturb(p, f"{p.target}: answers out of order")
+            return
         size = len(outgoing.data)
         p.queued_bytes -= size
         self._desk.buffered -= size
         if not p.active:
+            if p.holed and answer.error == NONE:
+                self._skipped(p, outgoing)
             return
         if answer.error != NONE:
+            p.holed = answer.error != OUT_OF_ORDER_SEQUENCE_NUMBER
             self._refused(p, outgoing, answer)
             return
         if answer.base_offset != p.ack_target and not self._shifted(p, outgoing, answer):
             return
         p.acknowledged(outgoing, answer.base_offset)
+        self._go_on(p)
         self._syncs.acknowledged(
             p.source, outgoing.first_source, outgoing.last_source, p.ack_target - 1
         )
@@ -185,8 +287,7 @@ class TargetSide:
         # Runs that were announced meanwhile move along with it.
         runs += [
             run._replace(target=run.target + shift)
-            for run in self._desk.ledger.at(p.place).runs
-            if run.sequence > outgoing.sequence
+            for run in self._desk.ledger.at(p.place).after(outgoing.sequence)
         ]
         try:
             self._desk.ledger.write([Entry(p.place, runs, shift=True)])
@@ -204,15 +305,53 @@ class TargetSide:
         elif answer.error == CORRUPT_MESSAGE:
             # The records of large batches are not read here: look closer when reading them again,
             # so that damage on the source is told from damage on the way.
-            p.suspicious = True
+            p.rules = p.rules._replace(suspicious=True)
             self._desk.disturb(p, f"{p.target} refused a batch: {name}")
         elif is_retriable(answer.error):
             self._desk.disturb(p, f"writing {p.target}: {name}")
         else:
-            detail = f": {answer.message}" if answer.message else ""
-            text = (
-                f"{p.target} on {self._desk.context.flow.target} refuses source offsets"
-                f" {outgoing.first_source} to {outgoing.last_source} of {p.source}: {name}{detail}"
-            )
-            hint = "compare the topic's configs on both sides (max.message.bytes, cleanup.policy)"
-            self._desk.fail(p, PartitionError("target.refused", text, hint))
+            self._refuse(p, outgoing, answer)
+
+    def _refuse(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> None:
+        """The target does not want these records, whatever is done: find out which, then policy."""
+        name = error_name(answer.error)
+        if answer.error == MESSAGE_TOO_LARGE and (limit := self._limit(p)) < p.rules.max_bytes:
+            # Read it again, and split it.
+            p.rules = p.rules._replace(max_bytes=limit)
+            self._desk.disturb(p, f"{p.target} takes {limit} bytes at once", pause=False)
+            return
+        if answer.records and self._desk.context.quarantine_topic is not None:
+            offsets = outgoing.offsets()
+            refused = {offsets[i]: f"{name}: {why}" for i, why in answer.records.items()}
+            p.rules = p.rules._replace(refused={**p.rules.refused, **refused})
+            self._desk.disturb(p, f"{p.target} refused {len(refused)} records", pause=False)
+            return
+        self._desk.fail(p, refusal(p, self._desk.context, outgoing, answer))
+
+    def _limit(self, p: PartitionCopy) -> int:
+        """The target topic's max.message.bytes as of now, as large as can be if it is secret."""
+        try:
+            configs = admin.topic_configs(self._cluster.client, [p.target.topic])
+        except WireError:
+            return 1 << 30
+        return int(configs.get(p.target.topic, {}).get("max.message.bytes", 1 << 30))
+
+
+def refusal(
+    p: PartitionCopy, context: FlowContext, outgoing: Outgoing, answer: Produced
+) -> PartitionError:
+    """What to tell about records that the target does not take."""
+    offsets = outgoing.offsets()
+    named = [f"source offset {offsets[i]} ({why})" for i, why in list(answer.records.items())[:3]]
+    more = f" and {len(answer.records) - 3} more" if len(answer.records) > 3 else ""
+    which = ", ".join(named) + more
+    if not named:
+        which = f"source offsets {outgoing.first_source} to {outgoing.last_source}"
+        which += f" ({answer.message})" if answer.message else ""
+    return PartitionError(
+        "target.refused",
+        f"{p.target} on {context.flow.target} refuses records of {p.source}:"
+        f" {error_name(answer.error)}: {which}",
+        "compare the topic's configs on both sides (max.message.bytes, cleanup.policy,"
+        " message.timestamp.*), or set heliograph.on.refused=quarantine to set such records aside",
+    )

@@ -1,12 +1,14 @@
 """The ledger's records: readable keys, packed values.
 
-    signature/<producer id>                                      -> JSON
-    runs/<topic>/<partition>/<source id>/<target id>/<seq>/<src> -> packed runs
-    shift/<topic>/<partition>/<source id>/<target id>/<seq>      -> packed runs, corrected
+    signature/<producer id>             -> JSON
+    runs/<place>/<seq>/<src>/<nonce>    -> packed runs
+    shift/<place>/<seq>/<nonce>         -> packed runs, corrected
+    packed/<place>/<start seq>/<nonce>  -> all that earlier entries said of a stretch of sequences
 
-Keys are unique per fact, so that compaction removes only repetitions. Topic names cannot contain a
-slash. A packed value is a version byte and, per run, three unsigned varints: the growth of
-sequence, source and target against the run before (the first: against 0).
+A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. No
+key of a place is written twice, so that compaction never decides anything: of two equal keys it
+would keep the later record, while here the first counts. Only a tombstone removes a record, and is
+written only for what a packed record says as well (`LedgerKeeper`). Readers ignore tombstones.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heliograph.ledger.runs import Run
+from heliograph.ledger.columns import Run
+from heliograph.ledger.packing import pack, put_varint, take_varint, unpack
 
-_VERSION = 1
+_PACKED_VERSION = 1
 
 
 class Place(NamedTuple):
@@ -46,63 +49,80 @@ class Entry(NamedTuple):
     shift: bool = False
 
 
+class Packed(NamedTuple):
+    """The outcome of all entries of a place before ledger offset ``as_of``, for some sequences.
+
+    For those from ``start`` to before ``until`` (None: all that follow). It counts only if no entry
+    of the place stands between ``as_of`` and the packed record itself.
+    """
+
+    place: Place
+    start: int
+    until: int | None
+    as_of: int
+    runs: Sequence[Run]
+
+
 def encode_signature(signature: Signature) -> tuple[bytes, bytes]:
     """(key, value) of a signature record."""
     value = {"source.cluster": signature.source_cluster, "target.cluster": signature.target_cluster}
     return f"signature/{signature.producer_id}".encode(), json.dumps(value).encode()
 
 
-def encode_entry(entry: Entry) -> tuple[bytes, bytes]:
+def encode_entry(entry: Entry, nonce: str) -> tuple[bytes, bytes]:
     """(key, value) of a runs or shift record."""
-    place, first = entry.place, entry.runs[0]
-    kind = "shift" if entry.shift else "runs"
-    key = f"{kind}/{place.topic}/{place.partition}/{place.source_id}/{place.target_id}"
-    key += f"/{first.sequence}" if entry.shift else f"/{first.sequence}/{first.source}"
-    return key.encode(), pack(entry.runs)
+    first = entry.runs[0]
+    if entry.shift:
+        rest = f"shift/{first.sequence}/{nonce}"
+    else:
+        rest = f"runs/{first.sequence}/{first.source}/{nonce}"
+    return key_of(entry.place, rest), pack(entry.runs)
 
 
-def decode(key: bytes, value: bytes) -> Signature | Entry | None:
+def encode_packed(packed: Packed, body: bytes, nonce: str) -> tuple[bytes, bytes]:
+    """(key, value) of a packed record; ``body`` is what `pack` makes of its runs."""
+    value = bytearray([_PACKED_VERSION])
+    put_varint(value, packed.as_of)
+    put_varint(value, 0 if packed.until is None else packed.until - packed.start)
+    return key_of(packed.place, f"packed/{packed.start}/{nonce}"), bytes(value) + body
+
+
+def key_of(place: Place, rest: str) -> bytes:
+    """The key that `split` takes apart."""
+    kind, _, rest = rest.partition("/")
+    topic, partition, source_id, target_id = place
+    return f"{kind}/{topic}/{partition}/{source_id}/{target_id}/{rest}".encode()
+
+
+def split(key: bytes) -> tuple[Place | None, str]:
+    """The place that a key is about, if any, and the rest of the key: its kind and what follows."""
+    text = key.decode()
+    try:
+        kind, topic, partition, source_id, target_id, rest = text.split("/", 5)
+        place = Place(topic, int(partition), uuid.UUID(source_id), uuid.UUID(target_id))
+    except ValueError:
+        return None, text
+    return place, f"{kind}/{rest}"
+
+
+def decode(key: bytes, value: bytes) -> Signature | Entry | Packed | None:
     """What a record says; None for kinds that a later version may add."""
     kind, *rest = key.decode().split("/")
     if kind == "signature":
         content = json.loads(value)
         return Signature(int(rest[0]), content["source.cluster"], content["target.cluster"])
-    if kind in {"runs", "shift"}:
+    if kind in {"runs", "shift", "packed"}:
         topic, partition, source_id, target_id = rest[:4]
         place = Place(topic, int(partition), uuid.UUID(source_id), uuid.UUID(target_id))
+        if kind == "packed":
+            return _decode_packed(place, int(rest[4]), value)
         return Entry(place, unpack(value), kind == "shift")
     return None
 
 
-def pack(runs: Sequence[Run]) -> bytes:
-    """Varint deltas; within a place all three numbers only grow."""
-    out = bytearray([_VERSION])
-    previous = Run(0, 0, 0)
-    for run in runs:
-        for now, before in zip(run, previous, strict=True):
-            value = now - before
-            while value > 0x7F:
-                out.append((value & 0x7F) | 0x80)
-                value >>= 7
-            out.append(value)
-        previous = run
-    return bytes(out)
-
-
-def unpack(data: bytes) -> list[Run]:
-    """Inverse of `pack`; raises ValueError on a version of the future."""
-    if data[0] != _VERSION:
-        raise ValueError(f"ledger entry of version {data[0]}: written by a newer Heliograph")
-    numbers, value, shift = [], 0, 0
-    for byte in data[1:]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            numbers.append(value)
-            value = shift = 0
-    runs: list[Run] = []
-    previous = Run(0, 0, 0)
-    for i in range(0, len(numbers), 3):
-        previous = Run(*(a + b for a, b in zip(previous, numbers[i : i + 3], strict=True)))
-        runs.append(previous)
-    return runs
+def _decode_packed(place: Place, start: int, value: bytes) -> Packed:
+    if value[0] != _PACKED_VERSION:
+        raise ValueError(f"packed record of version {value[0]}: written by a newer Heliograph")
+    as_of, at = take_varint(value, 1)
+    length, at = take_varint(value, at)
+    return Packed(place, start, start + length if length else None, as_of, unpack(value[at:]))

@@ -7,17 +7,12 @@ to resume, where a source offset is on the target, and back.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Sequence
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 
+from heliograph.ledger.columns import Run, RunColumns
 
-class Run(NamedTuple):
-    """From here on, until the next run: consecutive sequences, source and target offsets."""
-
-    sequence: int
-    source: int
-    target: int
+__all__ = ["PartitionLedger", "Run", "unwrap"]
 
 
 class PartitionLedger:
@@ -25,49 +20,106 @@ class PartitionLedger:
 
     Invariant: sequences strictly increase; the first entry written for a sequence decides the
     source offset, whoever wrote it, so that writers that start at the same time agree; a later
-    entry may only correct its target offset (a foreign write shifted it).
+    entry may only move its target offset (`add`: further on), a correction also its source offset.
     """
 
-    def __init__(self, runs: Sequence[Run] = ()) -> None:
-        self._runs: list[Run] = []
+    __slots__ = ("_runs",)
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._runs = RunColumns()
         for run in runs:
             self.add(run)
 
     @property
     def runs(self) -> Sequence[Run]:
-        """All runs, by sequence."""
+        """All runs, by sequence; a view that sees later changes."""
         return self._runs
 
+    # -- entering -----------------------------------------------------------------------------
+
     def add(self, run: Run) -> Run:
-        """Enter a run; returns the one that counts for its sequence."""
-        index = bisect_right(self._runs, run.sequence, key=_by_sequence)
-        if index and self._runs[index - 1].sequence == run.sequence:
-            known = self._runs[index - 1]
-            if known.source == run.source:
-                self._runs[index - 1] = run
-                return run
-            return known
-        insort(self._runs, run, key=_by_sequence)
-        return run
+        """Enter a run; returns the one that counts for its sequence.
+
+        Of two targets the higher counts: foreign records push ours further on, so the lower one is
+        what was thought before, repeated by a writer that does not know better.
+        """
+        runs = self._runs
+        if not runs or run.sequence > runs.sequences[-1]:
+            runs.append(run)
+            return run
+        index = bisect_left(runs.sequences, run.sequence)
+        known = runs[index]
+        if known.sequence != run.sequence:
+            runs.replace(index, index, [run])
+            return run
+        if known.source == run.source and known.target < run.target:
+            runs.replace(index, index + 1, [run])
+            return run
+        return known
 
     def correct(self, run: Run) -> None:
-        """Enter what was learnt later of a run: its target moved, or it begins further on.
+        """Enter what was learnt later of a run: its target is another, or it begins further on.
 
         The latter when nothing is left where it was said to begin: holes at the start of a source,
         or compaction before the announced record was written. What was announced behind it counted
-        records that are gone, so it goes too.
+        records that are gone, so it goes too. A target may also turn out to be lower than was
+        announced: a gap before the run was to be filled, and is not.
         """
-        index = bisect_right(self._runs, run.sequence, key=_by_sequence)
-        known = self._runs[index - 1] if index else None
-        if known is not None and known.sequence == run.sequence and known.source < run.source:
-            self._runs[index - 1 :] = [run]
-        else:
-            self.add(run)
+        runs = self._runs
+        index = bisect_left(runs.sequences, run.sequence)
+        if index < len(runs):
+            known = runs[index]
+            if known.sequence == run.sequence and known.source <= run.source:
+                end = index + 1 if known.source == run.source else len(runs)
+                runs.replace(index, end, [run])
+                return
+        self.add(run)
+
+    def replace(self, start: int, until: int | None, runs: Sequence[Run]) -> None:
+        """All that is known of the sequences from ``start`` to before ``until`` (None: on) is this.
+
+        What re-packing wrote: the outcome of every entry before it.
+        """
+        known = self._runs
+        begin = bisect_left(known.sequences, start)
+        end = len(known) if until is None else bisect_left(known.sequences, until)
+        known.replace(begin, end, runs)
+
+    # -- pruning ------------------------------------------------------------------------------
+
+    def prunable(self, log_start: int) -> int:
+        """How many runs lie wholly below ``log_start`` of the target.
+
+        Never the run that holds ``log_start``, nor the newest: resume and translation need them.
+        """
+        targets = self._runs.targets
+        count = bisect_right(targets, log_start) - 1
+        # Targets that do not grow are about to be corrected: not the moment to judge by them.
+        return count if log_start > 0 < count and max(targets[: count + 1]) <= log_start else 0
+
+    def prune(self, log_start: int) -> int:
+        """Forget the runs that lie wholly below ``log_start``; returns how many.
+
+        Whatever is asked of offsets from ``log_start`` on, the answer stays the same.
+        """
+        count = self.prunable(log_start)
+        self._runs.replace(0, count, ())
+        return count
+
+    # -- by sequence --------------------------------------------------------------------------
 
     def at_sequence(self, sequence: int) -> Run | None:
         """The run that holds ``sequence``, or would if records follow one another without a gap."""
-        index = bisect_right(self._runs, sequence, key=_by_sequence)
+        index = bisect_right(self._runs.sequences, sequence)
         return self._runs[index - 1] if index else None
+
+    def count_before(self, sequence: int) -> int:
+        """How many runs begin before ``sequence``."""
+        return bisect_left(self._runs.sequences, sequence)
+
+    def after(self, sequence: int) -> list[Run]:
+        """The runs that begin behind ``sequence``."""
+        return self._runs[bisect_right(self._runs.sequences, sequence) :]
 
     def source_of(self, sequence: int) -> int:
         """Source offset of the record with that sequence, or where to look for it next."""
@@ -83,22 +135,70 @@ class PartitionLedger:
             raise KeyError(sequence)
         return run.target + sequence - run.sequence
 
+    # -- by offset ----------------------------------------------------------------------------
+
+    def at_target(self, target: int) -> Run:
+        """The last run that begins at or before a target offset, else the first; KeyError if none.
+
+        Foreign records behind a run count as its own here; `to_source` tells them apart.
+        """
+        if not self._runs:
+            raise KeyError(target)
+        return self._runs[max(bisect_right(self._runs.targets, target) - 1, 0)]
+
     def position(self, target_end: int) -> int:
         """The next source offset to mirror when the target's log ends at ``target_end``."""
-        index = bisect_right(self._runs, target_end, key=_by_target)
+        index = bisect_right(self._runs.targets, target_end)
         # A run announced but not begun starts exactly at the end: what is next is its source.
         run = self._runs[max(index - 1, 0)]
         position = run.source + max(target_end - run.target, 0)
         # Foreign records between two runs are nobody's progress.
         return min(position, self._runs[index].source) if index < len(self._runs) else position
 
+    def to_target(self, source: int, end: int | None = None) -> int:
+        """Where a consumer that would read ``source`` next on the source goes on on the target.
 
-def _by_sequence(run: Run) -> int:
-    return run.sequence
+        A mirrored record: where it is. An offset in a gap (transaction marker, aborted or compacted
+        record): where the next mirrored record behind the gap is. Before the first run: where the
+        first run begins (of a pruned ledger, at or before the target's log start). Beyond what is
+        mirrored: with ``end``, the sequence of the next record to be mirrored, the target offset
+        which that record will get; without it, as if the last run went on for ever.
 
+        Raises KeyError if nothing was ever mirrored.
+        """
+        runs = self._runs
+        answer = self._across(runs.sources, runs.targets, source)
+        return answer if end is None else min(answer, self.target_of(end))
 
-def _by_target(run: Run) -> int:
-    return run.target
+    def to_source(self, target: int, end: int | None = None) -> int:
+        """Where a consumer that would read ``target`` next on the target goes on on the source.
+
+        A mirrored record: where it came from. Anything else on the target (foreign records, markers
+        and fillers that keep offsets identical): where the next mirrored record behind it came
+        from. Before the first run: where the first run begins. Beyond what is mirrored: with
+        ``end``, the sequence of the next record to be mirrored, the source offset to look for that
+        record, which foreign records at the target's end do not change; without it, as if the last
+        run went on for ever.
+
+        Raises KeyError if nothing was ever mirrored.
+        """
+        runs = self._runs
+        answer = self._across(runs.targets, runs.sources, target)
+        return answer if end is None else min(answer, self.source_of(end))
+
+    def _across(self, near: Sequence[int], far: Sequence[int], offset: int) -> int:
+        """``offset`` among the offsets of one side, as an offset of the other."""
+        sequences = self._runs.sequences
+        if not sequences:
+            raise KeyError(offset)
+        following = bisect_right(near, offset)
+        if following == 0:
+            return far[0]
+        index = following - 1
+        beyond = offset - near[index]
+        if following < len(sequences) and beyond >= sequences[following] - sequences[index]:
+            return far[following]
+        return far[index] + beyond
 
 
 def unwrap(wrapped: int, estimate: int, modulus: int) -> int:

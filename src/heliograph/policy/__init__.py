@@ -5,9 +5,10 @@ from heliograph.policy.replication import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     ReplicationPolicy,
-    is_ledger_topic,
+    is_own_topic,
     ledger_topic,
     policy_from,
+    quarantine_topic,
 )
 from heliograph.policy.selection import TopicSelection, is_cycle, should_replicate
 
@@ -19,8 +20,9 @@ __all__ = [
     "TopicFilter",
     "TopicSelection",
     "is_cycle",
-    "is_ledger_topic",
+    "is_own_topic",
     "ledger_topic",
     "policy_from",
+    "quarantine_topic",
     "should_replicate",
 ]

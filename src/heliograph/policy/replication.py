@@ -14,9 +14,10 @@ __all__ = [
     "DefaultReplicationPolicy",
     "IdentityReplicationPolicy",
     "ReplicationPolicy",
-    "is_ledger_topic",
+    "is_own_topic",
     "ledger_topic",
     "policy_from",
+    "quarantine_topic",
 ]
 
 _HEARTBEATS = "heartbeats"
@@ -120,7 +121,7 @@ class DefaultReplicationPolicy:
         return (
             (topic.startswith("mm2") and topic.endswith(self._internal_suffix))
             or self.is_checkpoints_topic(topic)
-            or is_ledger_topic(topic)
+            or is_own_topic(topic)
         )
 
     def is_internal_topic(self, topic: str) -> bool:
@@ -188,9 +189,14 @@ def ledger_topic(source_alias: str) -> str:
     return f"mm2-ledger.{source_alias}.internal"
 
 
-def is_ledger_topic(topic: str) -> bool:
-    """Whether ``topic`` is named like a ledger."""
-    return topic.startswith("mm2-ledger.") and topic.endswith(".internal")
+def quarantine_topic(source_alias: str) -> str:
+    """Name, on the target, of the topic for records that it did not take."""
+    return f"mm2-quarantine.{source_alias}.internal"
+
+
+def is_own_topic(topic: str) -> bool:
+    """Whether ``topic`` is named like a ledger or a quarantine."""
+    return topic.startswith(("mm2-ledger.", "mm2-quarantine.")) and topic.endswith(".internal")
 
 
 def policy_from(config: FlowConfig) -> ReplicationPolicy:

@@ -67,6 +67,12 @@ class Engine:
             spark = self._ready()
         return run_round(spark.session, leases)
 
+    def cancel_rounds(self) -> None:
+        """End the rounds in progress; they fail and are planned anew by whoever wants them."""
+        spark = self._spark
+        if spark is not None:
+            spark.cancel()
+
     def stop(self) -> None:
         """End Spark, also in the middle of its start."""
         self._stopping = True

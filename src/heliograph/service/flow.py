@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from heliograph.config import FlowConfig
 from heliograph.control import internal_topics
 from heliograph.control.heartbeats import HeartbeatEmitter
-from heliograph.control.topics import TopicPlan, TopicRefresh
+from heliograph.control.ledger_care import LedgerCare
+from heliograph.control.log_starts import LogStartFollower
+from heliograph.control.topics import TargetTopic, TopicPlan, TopicRefresh
 from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.codec import Signature
+from heliograph.ledger.keeper import LedgerKeeper
+from heliograph.ledger.registry import Registry
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import ClientSettings, FlowContext, OffsetSyncsTopic, TopicPartition
-from heliograph.policy import ledger_topic, policy_from
+from heliograph.model import (
+    ClientSettings,
+    FlowContext,
+    LeasedPartition,
+    OffsetSyncsTopic,
+    TopicPartition,
+)
+from heliograph.policy import ledger_topic, policy_from, quarantine_topic
+from heliograph.service.claim import FlowClaim
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import (
@@ -28,24 +40,35 @@ from heliograph.wire.errors import (
 
 log = logging.getLogger(__name__)
 
+_CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
 #: How long a cluster may take to answer when the mirror starts.
 _START_PATIENCE_SECONDS = 10.0
+#: A broker that hangs must not keep the claim from finding its successor.
+_CLAIM_REQUEST_SECONDS = 5.0
 
 
 class FlowRuntime:
     """A flow that was configured; `prepare` makes it ready to be leased out.
 
     ``plan`` is replaced as a whole by each refresh, so readers in other threads see one or the
-    other, never a mixture.
+    other, never a mixture. ``changed_hands`` is called, in a thread of the claim, when this mirror
+    takes the flow over or loses it.
     """
 
-    def __init__(self, config: FlowConfig) -> None:
+    def __init__(
+        self, config: FlowConfig, changed_hands: Callable[[FlowRuntime], None] | None = None
+    ) -> None:
         self.config = config
         self.flow = config.flow
         self.plan = TopicPlan()
         self.context: FlowContext | None = None
+        self.claim: FlowClaim | None = None
+        self._changed_hands = changed_hands
         self._clients: list[ClusterClient] = []
         self._refresh: TopicRefresh | None = None
+        self._refreshing = threading.Lock()
+        self._topics_made = False
 
     def client(self, settings: ClientSettings, role: str) -> ClusterClient:
         """A client of the flow's own for one job, closed with the flow."""
@@ -53,8 +76,42 @@ class FlowRuntime:
         self._clients.append(client)
         return client
 
-    def prepare(self) -> None:
-        """Connect, create internal topics, sign, and plan; raises StartError."""
+    # -- whose flow it is ---------------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether leases of the flow may be handed out at this moment."""
+        return self.claim is not None and self.claim.holds
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another mirror has the flow: nothing but the claim is written then."""
+        return self.claim is not None and self.claim.stands_by
+
+    @property
+    def clear_from(self) -> float:
+        """Seconds since the epoch from when no lease of an earlier mirror can be running."""
+        return self.claim.clear_from if self.claim is not None else 0.0
+
+    def require(self, stopped: threading.Event) -> None:
+        """Wait until leases may be handed out; raises StartError if another mirror has the flow."""
+        if self.claim is not None:
+            self.claim.require(stopped)
+        if not self._topics_made and not stopped.is_set():
+            self.refresh_topics()
+            self._refuse_unusable()
+
+    def _tell_changed(self) -> None:
+        if self._changed_hands is not None:
+            self._changed_hands(self)
+
+    # -- starting -----------------------------------------------------------------------------
+
+    def prepare(self, lease_seconds: float) -> None:
+        """Connect, create internal topics, claim, sign, and plan; raises StartError.
+
+        ``lease_seconds`` is how long leases will last at most.
+        """
         config = self.config
         target = self.client(config.target_admin, "replication-target-admin")
         source: ClusterClient | None = None
@@ -66,7 +123,8 @@ class FlowRuntime:
                 _reach(target, config, "target")
             internal_topics.ensure(config, source, target)
             if source is not None:
-                self._sign(source, target)
+                registry = self._claim(lease_seconds)
+                self._sign(source, target, registry)
                 self._refresh = TopicRefresh(config, source, target)
                 self.refresh_topics()
                 self._refuse_unusable()
@@ -84,14 +142,25 @@ class FlowRuntime:
                 f" {self.flow.target}.bootstrap.servers",
             )
 
-    def _sign(self, source: ClusterClient, target: ClusterClient) -> None:
+    def _claim(self, lease_seconds: float) -> Registry:
+        """Announce this mirror and read who else there is; the signature comes with it."""
+        client = ClusterClient(
+            self.config.target_admin, f"{self.flow}|claim-target",
+            request_timeout=_CLAIM_REQUEST_SECONDS,
+        )  # fmt: skip
+        registry = Registry(client, ledger_topic(self.flow.source))
+        claim = FlowClaim(self.flow, client, registry, lease_seconds, self._tell_changed)
+        claim.begin()
+        self.claim = claim
+        return registry
+
+    def _sign(self, source: ClusterClient, target: ClusterClient, registry: Registry) -> None:
         config = self.config
         topic = ledger_topic(self.flow.source)
-        ledger = LedgerStore(target, topic)
-        target.retry(ledger.refresh, _START_PATIENCE_SECONDS)
         cluster_ids = (source.cluster_id(), target.cluster_id())
-        signature = ledger.signature
+        signature = registry.signature
         if signature is None:
+            ledger = LedgerStore(target, topic)
             signature = ledger.sign(Signature(admin.allocate_producer_id(target), *cluster_ids))
         if (signature.source_cluster, signature.target_cluster) != cluster_ids:
             raise StartError(
@@ -116,14 +185,47 @@ class FlowRuntime:
             start_at_latest=config.auto_offset_reset == "latest",
             continue_on_data_loss=config.on_data_loss == "continue",
             fetch_max_bytes=config.fetch_max_bytes,
+            marker_id=self._marker_id(target),
+            codec=_CODECS.get(config.compression_type),
+            quarantine_topic=(
+                quarantine_topic(self.flow.source) if config.on_refused == "quarantine" else None
+            ),
+        )
+
+    def _marker_id(self, target: ClusterClient) -> int:
+        """A producer id to fill gaps under, or -1 where that is not wanted or not allowed."""
+        if self.config.offsets == "dense":
+            return -1
+        if admin.may_write_markers(target):
+            return admin.allocate_producer_id(target)
+        text = "%s: gaps in offsets are not filled: no right to ALTER cluster %s"
+        level = logging.WARNING if self.config.offsets == "identical" else logging.INFO
+        log.log(level, text, self.flow, self.flow.target)
+        return -1
+
+    def leased(self, partition: TopicPartition, until: int | None = None) -> LeasedPartition:
+        """A partition of the plan as a lease names it."""
+        name = self.plan.partitions[partition]
+        topic = self.plan.targets.get(name, TargetTopic())
+        assert self.context is not None  # noqa: S101 - prepared
+        may = self.context.marker_id >= 0
+        wanted = self.config.offsets == "identical" or not topic.compacted
+        return LeasedPartition(
+            partition, name, until, may and wanted, topic.paddable, topic.max_bytes
         )
 
     def refresh_topics(self) -> bool:
         """Look for new topics and partitions; returns whether there are any."""
         if self._refresh is None:
             return False
+        with self._refreshing:
+            return self._refresh_with(self._refresh)
+
+    def _refresh_with(self, refresh: TopicRefresh) -> bool:
         before = self.plan
-        plan = self._refresh.refresh()
+        create = not self.stands_by
+        plan = refresh.refresh(create=create)
+        self._topics_made = self._topics_made or create
         for problem in plan.problems:
             if problem not in before.problems:
                 log.warning("%s: %s", self.flow, problem)
@@ -132,7 +234,7 @@ class FlowRuntime:
         for topic in sorted(gone):
             log.warning("%s: source topic %s is gone; its copy is kept", self.flow, topic)
         self.plan = plan
-        if new and before.source is not None:
+        if new and before.source is not None and create:
             topics = sorted({p.topic for p in new})
             shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if topics[5:] else "")
             log.info("%s: %d new partition(s) to mirror: %s", self.flow, len(new), shown)
@@ -145,6 +247,21 @@ class FlowRuntime:
                 f"flow {self.flow}: no topic can be mirrored:\n  "
                 + "\n  ".join(self.plan.problems),
             )
+
+    def log_starts(self) -> LogStartFollower:
+        """The job that deletes on the target what the source has deleted."""
+        assert self.context is not None  # noqa: S101 - only enabled flows are asked
+        source = self.client(self.config.source_client, "log-starts-source")
+        target = self.client(self.config.target_admin, "log-starts-target")
+        ledger = LedgerStore(target, self.context.ledger_topic)
+        return LogStartFollower(self.flow, source, target, ledger, lambda: self.plan)
+
+    def ledger_care(self) -> LedgerCare:
+        """The job that keeps the ledger small."""
+        assert self.context is not None  # noqa: S101 - only enabled flows are asked
+        target = self.client(self.config.target_admin, "ledger-target")
+        keeper = LedgerKeeper(target, self.context.ledger_topic)
+        return LedgerCare(keeper, target, self.context.producer_id, lambda: self.plan)
 
     def heartbeats(self) -> HeartbeatEmitter:
         """The flow's heartbeat, with a client of its own."""
@@ -175,7 +292,9 @@ class FlowRuntime:
             raise StartError("flow.start", f"flow {self.flow}: {error}") from error
 
     def close(self) -> None:
-        """Close every client."""
+        """Give the claim up and close every client, after the last lease."""
+        if self.claim is not None:
+            self.claim.end()
         for client in self._clients:
             with suppress(OSError):
                 client.close()

@@ -9,17 +9,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from heliograph.config import MirrorMakerConfig
+from heliograph.control.heartbeats import HeartbeatEmitter
+from heliograph.control.ledger_care import LedgerCare
+from heliograph.control.log_starts import LogStartFollower
 from heliograph.control.scheduler import Scheduler
 from heliograph.errors import HeliographError
-from heliograph.model import Lease, LeasedPartition, TopicPartition
+from heliograph.model import Lease, TopicPartition
 from heliograph.service.engine import Engine
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor, FlowStatus
 from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
+from heliograph.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
 _MEASURE_SECONDS = 2.0
+_FOLLOW_SECONDS = 10.0
+#: The ledger: not while the mirror starts, and often enough for a few MB of entries in between.
+_TEND_FIRST_SECONDS, _TEND_SECONDS = 60.0, 300.0
 _MEASURED_PER_SECOND = 200
 #: One round of ``--once`` may take this long before it is planned anew.
 _ONCE_ROUND_SECONDS = 60.0
@@ -31,7 +38,7 @@ class Mirror:
     """Runs the flows of one configuration."""
 
     def __init__(self, config: MirrorMakerConfig, master: str | None = None) -> None:
-        self._flows = [FlowRuntime(f) for f in config.flows]
+        self._flows = [FlowRuntime(f, self._changed_hands) for f in config.flows]
         self._enabled = [f for f in self._flows if f.config.enabled]
         self._engine = Engine(master, len(self._enabled))
         self._scheduler = Scheduler()
@@ -41,11 +48,12 @@ class Mirror:
 
     # -- start and stop -----------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, *, once: bool = False) -> None:
         """Connect every flow and start Spark beside it; raises StartError."""
         if self._enabled:
             self._engine.begin()
-        _all_at_once([f.prepare for f in self._flows])
+        seconds = _ONCE_ROUND_SECONDS if once else self._lease_seconds()
+        _all_at_once([partial(f.prepare, seconds) for f in self._flows])
         self._monitors = [FlowMonitor(f) for f in self._enabled]
         for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
             self._scheduler.repeat(
@@ -55,9 +63,40 @@ class Mirror:
             config = runtime.config
             if config.emit_heartbeats_enabled:
                 self._scheduler.repeat(
-                    runtime.heartbeats().emit, config.emit_heartbeats_interval_seconds,
+                    partial(_beat, runtime, runtime.heartbeats()),
+                    config.emit_heartbeats_interval_seconds,
                     f"emitting heartbeats for {runtime.flow}",
+                )
+            if config.enabled and config.follow_log_start:
+                self._scheduler.repeat(
+                    partial(_follow, runtime, runtime.log_starts()), _FOLLOW_SECONDS,
+                    f"following the log starts of {runtime.flow}",
                 )  # fmt: skip
+            if config.enabled:
+                self._scheduler.repeat(
+                    partial(_tend, runtime, runtime.ledger_care()), _TEND_SECONDS,
+                    f"tidying the ledger of {runtime.flow}",
+                    first_after_seconds=_TEND_FIRST_SECONDS,
+                )  # fmt: skip
+
+    def _lease_seconds(self) -> float:
+        return min((f.config.lease_seconds for f in self._enabled), default=0.0)
+
+    def _changed_hands(self, runtime: FlowRuntime) -> None:
+        """A flow was taken over by another mirror, or by this one. In the thread of its claim."""
+        if runtime.stands_by:
+            # Its leases would go on until their deadline, beside the other mirror's.
+            self._engine.cancel_rounds()
+        else:
+            # While it stood by, no topics were created; the claim must not wait for that.
+            threading.Thread(target=self._catch_up, args=(runtime,), daemon=True).start()
+
+    def _catch_up(self, runtime: FlowRuntime) -> None:
+        try:
+            if runtime.refresh_topics() and self._keeper is not None:
+                self._keeper.changed()
+        except WireError as error:
+            log.warning("refreshing the topics of %s: %s", runtime.flow, error)
 
     def stop(self) -> None:
         """Stop everything; may be called from a signal handler's thread, and twice."""
@@ -70,8 +109,8 @@ class Mirror:
         self.stop()
         self._scheduler.stop()
         self._engine.stop()
-        for runtime in self._flows:
-            runtime.close()
+        # At once, because each may wait a moment for a target that is away.
+        _all_at_once([f.close for f in self._flows])
 
     def status(self) -> list[FlowStatus]:
         """How the enabled flows are doing."""
@@ -86,8 +125,7 @@ class Mirror:
             return
         most = self._engine.leases_per_flow
         flows = [FlowLeases(r, m, most) for r, m in zip(self._enabled, self._monitors, strict=True)]
-        seconds = min(f.config.lease_seconds for f in self._enabled)
-        keeper = self._keeper = RoundKeeper(flows, self._engine.run_round, seconds)
+        keeper = self._keeper = RoundKeeper(flows, self._engine.run_round, self._lease_seconds())
         for runtime in self._enabled:
             if runtime.config.refresh_topics_enabled:
                 self._scheduler.repeat(
@@ -99,7 +137,11 @@ class Mirror:
             keeper.run()
 
     def run_once(self) -> None:
-        """Copy all that is on the sources now; raises HeliographError if some cannot be copied."""
+        """Copy all that is on the sources now; raises HeliographError if some cannot be copied.
+
+        That includes flows that another mirror has.
+        """
+        self._require_flows()
         goals = {str(f.flow): dict(f.source_ends()) for f in self._enabled}
         monitors = {str(f.flow): m for f, m in zip(self._enabled, self._monitors, strict=True)}
         most = self._engine.leases_per_flow
@@ -107,8 +149,13 @@ class Mirror:
         errors: dict[str, str] = {}
         while any(goals.values()) and not self._stopped.is_set():
             leases = [x for f in self._enabled for x in self._once_leases(f, goals, most)]
-            receipts = self._engine.run_round(leases)
+            try:
+                receipts = self._engine.run_round(leases)
+            except Exception:
+                self._require_flows()  # a flow that was taken over is the better explanation
+                raise
             distribute(receipts, monitors)
+            self._require_flows()
             errors = {}
             for r in receipts:
                 partition = TopicPartition(r.topic, r.partition)
@@ -128,6 +175,10 @@ class Mirror:
         for monitor in self._monitors:
             monitor.measure()
 
+    def _require_flows(self) -> None:
+        for runtime in self._enabled:
+            runtime.require(self._stopped)
+
     @staticmethod
     def _once_leases(
         runtime: FlowRuntime, goals: dict[str, dict[TopicPartition, int]], most: int
@@ -138,14 +189,14 @@ class Mirror:
         assert runtime.context is not None  # noqa: S101 - prepared
         now = time.time()
         count = min(runtime.config.tasks_max or most, len(left))
-        names = runtime.plan.partitions
         ordered = sorted(left, key=lambda p: (-left[p], p))
         return [
             Lease(
                 runtime.context,
-                tuple(LeasedPartition(p, names[p], left[p]) for p in ordered[i::count]),
+                tuple(runtime.leased(p, left[p]) for p in ordered[i::count]),
                 now,
                 now + _ONCE_ROUND_SECONDS,
+                runtime.clear_from,
             )
             for i in range(count)
         ]
@@ -176,6 +227,21 @@ def _all_at_once(calls: Sequence[Callable[[], None]]) -> None:
 def _measure_seconds(runtime: FlowRuntime) -> float:
     """Large flows are looked at less often, so that an idle mirror stays idle."""
     return max(_MEASURE_SECONDS, len(runtime.plan.partitions) / _MEASURED_PER_SECOND)
+
+
+def _beat(runtime: FlowRuntime, emitter: HeartbeatEmitter) -> None:
+    if not runtime.stands_by:
+        emitter.emit()
+
+
+def _follow(runtime: FlowRuntime, follower: LogStartFollower) -> None:
+    if not runtime.stands_by:
+        follower.follow()
+
+
+def _tend(runtime: FlowRuntime, care: LedgerCare) -> None:
+    if not runtime.stands_by:
+        care.tend()
 
 
 def _refresh(runtime: FlowRuntime, keeper: RoundKeeper) -> None:

@@ -6,19 +6,27 @@ seen through the ledger. Lag in seconds: how long ago the source's end first pas
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heliograph.ledger.codec import Place
+from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import Receipt, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.wire import admin
 
+log = logging.getLogger(__name__)
+
+#: The state of a flow that another mirror has.
+STANDING_BY = "standing by"
 #: Enough samples for a minute of growth at the usual interval; older lag is shown as "at least".
 _SAMPLES = 60
+#: Transactions that end sooner than this are not worth a word.
+_PATIENCE_SECONDS = 5.0
 #: Rates are averages over this long.
 _RATE_SECONDS = 5.0
 
@@ -34,6 +42,9 @@ class PartitionLag:
     told_position: int = -1
     told_target_end: int = -1
     error: str = ""
+    shift: int | None = None
+    held_back: int = 0
+    held_back_since: float = 0.0
 
     @property
     def source_rate(self) -> float:
@@ -57,7 +68,12 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """A flow at a glance."""
+    """A flow at a glance.
+
+    ``identical`` and ``translated`` count the partitions whose records have the source's own
+    offsets, and the others; ``waiting`` says what partitions wait for that are not behind.
+    ``state`` is ``standing by`` while another mirror has the flow; the figures show its work then.
+    """
 
     flow: str
     topics: int
@@ -67,7 +83,12 @@ class FlowStatus:
     lag_records: int
     lag_seconds: float
     records_total: int
+    identical: int
+    translated: int
+    quarantined: int
+    waiting: dict[str, str]
     failed: dict[str, str]
+    state: str = "mirroring"
 
 
 class FlowMonitor:
@@ -83,7 +104,7 @@ class FlowMonitor:
         self._lags: dict[TopicPartition, PartitionLag] = {}
         self._progress: deque[tuple[float, int]] = deque(maxlen=64)
         self._first_ends: dict[TopicPartition, int] = {}
-        self._bytes = self._records = 0
+        self._bytes = self._records = self._quarantined = 0
 
     def measure(self) -> None:
         """Ask both clusters where every partition ends."""
@@ -98,6 +119,12 @@ class FlowMonitor:
         source_ends = admin.list_offsets(
             self._source, plan.source, targets, admin.LATEST, read_committed=context.read_committed
         )
+        # What lies behind an open transaction may not be read yet.
+        highest = (
+            admin.list_offsets(self._source, plan.source, targets, admin.LATEST)
+            if context.read_committed
+            else source_ends
+        )
         now = time.time()
         fresh: list[TopicPartition] = []
         for p, t in targets.items():
@@ -110,7 +137,9 @@ class FlowMonitor:
                 plan.source.topics[p.topic].topic_id, plan.target.topics[t.topic].topic_id,
             )  # fmt: skip
             ledger = self._ledger.at(place)
+            self._hold_back(lag, source_ends[p], highest.get(p, source_ends[p]), now)
             if ledger.runs:
+                self._compare(p, lag, ledger.runs[-1])
                 lag.position = ledger.position(lag.target_end)
                 self._first_ends.setdefault(p, ledger.runs[0].target)
             else:
@@ -127,12 +156,40 @@ class FlowMonitor:
             del self._lags[p]
         self._progress.append((now, sum(lag.target_end for lag in self._lags.values())))
 
+    @staticmethod
+    def _hold_back(lag: PartitionLag, stable: int, highest: int, now: float) -> None:
+        if highest <= stable:
+            lag.held_back = 0
+        elif not lag.held_back or lag.ends[-1][1] != stable:
+            lag.held_back, lag.held_back_since = highest - stable, now
+        else:
+            lag.held_back = highest - stable
+
+    def _compare(self, p: TopicPartition, lag: PartitionLag, run: Run) -> None:
+        """Say so when offsets stop being the source's."""
+        shift = run.target - run.source
+        if lag.shift == 0 and shift and self._runtime.leased(p).identical:
+            log.warning(
+                "%s: offsets of %s are no longer the source's: from source offset %d on they are"
+                " %+d on the target (did somebody else write to %s?); positions are translated"
+                " exactly from here on",
+                self._runtime.flow, p, run.source, shift, self._runtime.plan.partitions[p],
+            )  # fmt: skip
+        lag.shift = shift
+
     def receive(self, receipts: Sequence[Receipt]) -> None:
         """Take note of what a round said: errors, sizes, positions behind markers and holes."""
         for receipt in receipts:
             p = TopicPartition(receipt.topic, receipt.partition)
             self._bytes += receipt.bytes
             self._records += receipt.records
+            self._quarantined += receipt.quarantined
+            if receipt.quarantined:
+                log.warning(
+                    "%s: %d record(s) of %s were set aside in %s: the target does not take them",
+                    receipt.flow, receipt.quarantined, p,
+                    self._runtime.context and self._runtime.context.quarantine_topic,
+                )  # fmt: skip
             lag = self._lags.get(p)
             if lag is not None:
                 lag.error = receipt.error
@@ -163,7 +220,16 @@ class FlowMonitor:
             lag_records=sum(lag.records for lag in lags.values()),
             lag_seconds=max((lag.seconds(now) for lag in lags.values()), default=0.0),
             records_total=total,
+            identical=sum(lag.shift == 0 for lag in lags.values()),
+            translated=sum(bool(lag.shift) for lag in lags.values()),
+            quarantined=self._quarantined,
+            waiting={
+                str(p): f"{lag.held_back} record(s) wait for an open transaction on the source"
+                for p, lag in lags.items()
+                if lag.held_back and now - lag.held_back_since >= _PATIENCE_SECONDS
+            },
             failed={str(p): lag.error for p, lag in lags.items() if lag.error},
+            state=STANDING_BY if self._runtime.stands_by else "mirroring",
         )
 
     def _rate(self) -> float:

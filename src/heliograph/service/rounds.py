@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from heliograph.control.assignment import assign
-from heliograph.model import Lease, LeasedPartition, Receipt, TopicPartition
+from heliograph.copy.desk import SETTLE_SECONDS
+from heliograph.model import Lease, Receipt, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
 
@@ -27,6 +28,10 @@ _OVERLAP_SECONDS = 0.03
 #: The first round is short, so that sizes and errors are known early.
 _FIRST_ROUND_SECONDS = 5.0
 _FAILED_PAUSE_SECONDS = 0.5
+#: How often flows that are another mirror's are looked at again.
+_TURNED_AWAY_SECONDS = 0.2
+#: The tasks of a round that failed are killed, which takes Spark some seconds.
+_KILLED_SECONDS = 5.0
 #: A backlog weighs as much as the rate that would clear it in this time.
 _BACKLOG_HORIZON_SECONDS = 10.0
 
@@ -42,17 +47,34 @@ class FlowLeases:
         self._most = runtime.config.tasks_max or most
         self._groups: list[list[TopicPartition]] = []
         self._leased: set[TopicPartition] = set()
+        self._markers_from = 0.0
+        #: No leases could be handed out, because the flow is not this mirror's at the moment.
+        self.turned_away = False
 
     def plan(self, starts_at: float, deadline: float) -> list[Lease]:
-        """Leases for everything that the flow mirrors."""
+        """Leases for everything that the flow mirrors; none while another mirror has it."""
+        self.turned_away = not self.runtime.holds
+        if self.turned_away:
+            self._leased = set()
+            return []
         partitions = self.runtime.plan.partitions
         weights = {p: self._weight(p) for p in partitions}
         self._groups = assign(weights, self._most, self._groups)
         self._leased = set(partitions)
-        return [self._lease(group, starts_at, deadline) for group in self._groups]
+        leases = [self._lease(group, starts_at, deadline) for group in self._groups]
+        self.held_until(deadline + SETTLE_SECONDS)
+        return leases
+
+    def held_until(self, moment: float) -> None:
+        """Whoever holds leases now may write markers until then; the next holders wait for it."""
+        self._markers_from = moment
 
     def added(self, starts_at: float, deadline: float) -> list[Lease]:
-        """A lease for the partitions that appeared since `plan`."""
+        """A lease for the partitions that appeared since `plan`; for all if that had to wait."""
+        if self.turned_away:
+            return self.plan(starts_at, deadline)
+        if not self.runtime.holds:
+            return []
         new = sorted(self.runtime.plan.partitions.keys() - self._leased)
         self._leased.update(new)
         return [self._lease(new, starts_at, deadline)] if new else []
@@ -63,9 +85,10 @@ class FlowLeases:
 
     def _lease(self, group: Sequence[TopicPartition], starts_at: float, deadline: float) -> Lease:
         names = self.runtime.plan.partitions
-        leased = tuple(LeasedPartition(p, names[p]) for p in group if p in names)
+        leased = tuple(self.runtime.leased(p) for p in group if p in names)
         assert self.runtime.context is not None  # noqa: S101 - prepared
-        return Lease(self.runtime.context, leased, starts_at, deadline)
+        markers_from = max(self._markers_from, self.runtime.clear_from)
+        return Lease(self.runtime.context, leased, starts_at, deadline, markers_from)
 
 
 class RoundKeeper:
@@ -107,13 +130,18 @@ class RoundKeeper:
             deadline = ends + _OVERLAP_SECONDS
             self._submit([x for f in self._flows for x in f.plan(begins, deadline)])
             while not self._stopping and time.time() < ends - _LEAD_SECONDS:
-                self._wake.wait(max(0.0, ends - _LEAD_SECONDS - time.time()))
+                rest = max(0.0, ends - _LEAD_SECONDS - time.time())
+                if any(f.turned_away for f in self._flows):
+                    rest = min(rest, _TURNED_AWAY_SECONDS)
+                self._wake.wait(rest)
                 self._wake.clear()
                 now = time.time()
                 if self._failed:
                     self._failed = False
                     time.sleep(_FAILED_PAUSE_SECONDS)
                     ends = time.time()
+                    for flow in self._flows:
+                        flow.held_until(ends + _KILLED_SECONDS)
                     break
                 if now < ends:
                     self._submit([x for f in self._flows for x in f.added(now, deadline)])
@@ -130,7 +158,8 @@ class RoundKeeper:
         error = future.exception()
         if error is not None:
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            if reason != self._last_failure:
+            # Rounds of flows that were taken over by another mirror are cancelled.
+            if reason != self._last_failure and any(f.runtime.holds for f in self._flows):
                 log.warning("a round failed and is planned anew: %s", reason)
             self._last_failure = reason
             self._failed = True

@@ -10,6 +10,7 @@ from dataclasses import astuple
 from functools import partial
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from heliograph.copy.loop import CopyLoop
@@ -17,13 +18,13 @@ from heliograph.model import Lease, Receipt
 
 _RECEIPT_DDL = (
     "flow string, topic string, partition int, source_position long, target_end long,"
-    " records long, bytes long, batches long, resumes int, error string"
+    " records long, bytes long, batches long, resumes int, quarantined long, error string"
 )
 _RECEIPT_SCHEMA = pa.schema([
     ("flow", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
     ("source_position", pa.int64()), ("target_end", pa.int64()), ("records", pa.int64()),
     ("bytes", pa.int64()), ("batches", pa.int64()), ("resumes", pa.int32()),
-    ("error", pa.string()),
+    ("quarantined", pa.int64()), ("error", pa.string()),
 ])  # fmt: skip
 
 
@@ -47,11 +48,17 @@ def _echo(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return rows
 
 
+def _is_retried() -> bool:
+    """Whether this task ran before: its first attempt was killed a moment ago."""
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() > 0
+
+
 def _hold(leases: list[Lease], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: runs in an executor's Python worker."""
     for row in rows:
         for index in row.column(0).to_pylist():
-            receipts = CopyLoop(leases[index]).run()
+            receipts = CopyLoop(leases[index], again=_is_retried()).run()
             columns = zip(*map(astuple, receipts), strict=True)
             arrays = [
                 pa.array(column, field.type)

@@ -55,10 +55,14 @@ class SparkEngine:
         """Whether the JVM is still there."""
         return self._jvm is None or self._jvm.poll() is None
 
-    def stop(self, patience_seconds: float = _JVM_EXIT_SECONDS) -> None:
-        """Cancel every round and end the JVM; workers die with it. Works on a dead JVM too."""
+    def cancel(self) -> None:
+        """Cancel every round; workers in the middle of one are killed."""
         with suppress(Exception):
             self.session.sparkContext.cancelAllJobs()
+
+    def stop(self, patience_seconds: float = _JVM_EXIT_SECONDS) -> None:
+        """Cancel every round and end the JVM; workers die with it. Works on a dead JVM too."""
+        self.cancel()
         with suppress(Exception):
             self.session.stop()
         with suppress(Exception):

@@ -6,6 +6,7 @@ whole broker fails; a caller that gets an incomplete answer refreshes metadata a
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +14,18 @@ from typing import Any
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
 )
 from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from heliograph.model import TopicPartition
 from heliograph.wire.cluster import ClusterClient
-from heliograph.wire.errors import NONE, TOPIC_ALREADY_EXISTS, BrokerError, check
+from heliograph.wire.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_ID, BrokerError, check
 from heliograph.wire.metadata import Metadata
 
 EARLIEST, LATEST = -2, -1
@@ -29,6 +33,10 @@ _TOPIC_RESOURCE = 2
 _PATIENCE_SECONDS = 30.0
 #: DescribeConfigs: where a value comes from.
 _DYNAMIC_TOPIC_CONFIG = 1
+#: The first Metadata version that takes topic ids instead of names.
+_METADATA_BY_ID = 12
+#: AclOperation, as bits of what a cluster or topic lets us do.
+_DELETE, _ALTER, _CLUSTER_ACTION = 6, 7, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +204,95 @@ def _failures(
     }
 
 
+def delete_records(
+    client: ClusterClient, metadata: Metadata, before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Move log starts; returns the error code of each partition that was asked and answered."""
+    request = DeleteRecordsRequest
+    found: dict[TopicPartition, int] = {}
+    for node, topics in by_leader(metadata, before).items():
+        message = request(
+            topics=[
+                request.DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        request.DeleteRecordsTopic.DeleteRecordsPartition(
+                            partition_index=index, offset=before[TopicPartition(name, index)]
+                        )
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in topics.items()
+            ],
+            timeout_ms=int(client.request_timeout * 1000),
+        )
+        for topic in client.request(message, node).topics:
+            for p in topic.partitions:
+                found[TopicPartition(topic.name, p.partition_index)] = p.error_code
+    return found
+
+
+def may_write_markers(client: ClusterClient) -> bool:
+    """Whether the cluster lets us fill gaps; unknown (False) before 2.8."""
+    try:
+        response = client.request(
+            DescribeClusterRequest(include_cluster_authorized_operations=True)
+        )
+    except BrokerError:
+        return False
+    return bool({_ALTER, _CLUSTER_ACTION} & set(response.authorized_operations or ()))
+
+
+def deletable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
+    """Topics whose records we may delete."""
+    request = MetadataRequest
+    message = request(
+        topics=[request.MetadataRequestTopic(topic_id=None, name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    return {
+        t.name for t in client.request(message).topics
+        if t.error_code == NONE and _DELETE in (t.authorized_operations or ())
+    }  # fmt: skip
+
+
+def unknown_topic_ids(client: ClusterClient, ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
+    """Ids of which the cluster says that no topic has them; none before 3.1, which cannot tell.
+
+    A topic that we may not see is not among them: the answer is then another.
+    """
+    request = MetadataRequest
+    if not client.connection(-1).supports(request.API_KEY, _METADATA_BY_ID):
+        return set()
+    message = request(
+        topics=[request.MetadataRequestTopic(topic_id=i, name=None) for i in ids],
+        allow_auto_topic_creation=False,
+    )
+    return {t.topic_id for t in client.request(message).topics if t.error_code == UNKNOWN_TOPIC_ID}
+
+
+def topic_configs(client: ClusterClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What holds for topics, defaults included; topics without DescribeConfigs are absent."""
+    return {
+        name: {c.name: c.value for c in configs if not c.is_sensitive}
+        for name, configs in _describe(client, topics).items()
+    }
+
+
 def topic_overrides(client: ClusterClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """The configs that are set on topics themselves; topics without DescribeConfigs are absent."""
+    return {
+        name: {
+            c.name: c.value
+            for c in configs
+            if c.config_source == _DYNAMIC_TOPIC_CONFIG and not c.is_sensitive and not c.read_only
+        }
+        for name, configs in _describe(client, topics).items()
+    }
+
+
+def _describe(client: ClusterClient, topics: Iterable[str]) -> dict[str, list[Any]]:
     request = DescribeConfigsRequest
     message = request(
         resources=[
@@ -209,12 +304,5 @@ def topic_overrides(client: ClusterClient, topics: Iterable[str]) -> dict[str, d
         include_synonyms=False,
         include_documentation=False,
     )
-    return {
-        r.resource_name: {
-            c.name: c.value
-            for c in r.configs
-            if c.config_source == _DYNAMIC_TOPIC_CONFIG and not c.is_sensitive and not c.read_only
-        }
-        for r in client.request(message).results
-        if r.error_code == NONE
-    }
+    results = client.request(message).results
+    return {r.resource_name: r.configs for r in results if r.error_code == NONE}

@@ -24,13 +24,14 @@ _ACKS_ALL = -1
 
 
 class Produced(NamedTuple):
-    """The broker's word on one batch."""
+    """The broker's word on one batch; ``records`` says what is wrong with which of its records."""
 
     partition: TopicPartition
     error: int
     base_offset: int
     log_start: int
     message: str | None
+    records: Mapping[int, str]
 
 
 class Producer:
@@ -81,16 +82,17 @@ class Producer:
     def receive(self) -> list[Produced] | None:
         """The next answer, None while it is not here."""
         frame = self.connection.receive()
-        return None if frame is None else self._parse(frame)
+        return None if frame is None else self.parse(frame)
 
     def call(
         self, batches: Sequence[tuple[TopicPartition, Buffer]], timeout: float
     ) -> list[Produced]:
         """Send and wait, for small writes."""
         self.send(batches)
-        return self._parse(self.connection.wait(timeout))
+        return self.parse(self.connection.wait(timeout))
 
-    def _parse(self, frame: memoryview) -> list[Produced]:
+    def parse(self, frame: memoryview) -> list[Produced]:
+        """Decode an answer."""
         flexible = self._flexible
         position = skip_tags(frame, 0) if flexible else 0
         found: list[Produced] = []
@@ -106,18 +108,18 @@ class Producer:
             for _ in range(partitions):
                 index, error, base, _append_ms, start = _ANSWER.unpack_from(frame, position)
                 errors, position = read_count(frame, position + 30, flexible)
-                detail: str | None = None
+                records: dict[int, str] = {}
                 for _ in range(errors):
                     (record,) = struct.unpack_from(">i", frame, position)
                     text, position = read_string(frame, position + 4, flexible)
-                    detail = detail or f"record {record} of the batch: {text}"
+                    records[record] = text or ""
                     if flexible:
                         position = skip_tags(frame, position)
                 message, position = read_string(frame, position, flexible)
                 if flexible:
                     position = skip_tags(frame, position)
                 key = TopicPartition(name, index)
-                found.append(Produced(key, error, base, start, detail or message))
+                found.append(Produced(key, error, base, start, message, records))
             if flexible:
                 position = skip_tags(frame, position)
         return found

@@ -18,22 +18,25 @@ from make_batches import (
     view,
 )
 
-from heliograph.batch.lanes import CorruptBatch, Piece, pieces
+from heliograph.batch.lanes import pieces
+from heliograph.batch.pieces import CorruptBatch, Piece, Refused, Rules
 from heliograph.batch.records import Record
 
 PRODUCER, SEQUENCE = 4242, 1000
+#: Nothing is small: every batch takes its own way.
+APART = Rules(small_bytes=0)
 
 
 def records(*offsets, value=b"v"):
     return [Record(o, 1000 + o, b"k%d" % o, value, (("h", b"1"),)) for o in offsets]
 
 
-def cut(data, start=0, aborted=()):
+def cut(data, start=0, aborted=(), rules=APART):
     """Pieces as comparable values, written with consecutive sequences."""
     out = []
     sequence = SEQUENCE
-    for piece in pieces(data, start, list(aborted)):
-        if isinstance(piece, int):
+    for piece in pieces(data, start, list(aborted), rules):
+        if isinstance(piece, int | Refused):
             out.append(piece)
             continue
         parsed, seen = read(piece.signed(PRODUCER, sequence))
@@ -45,7 +48,7 @@ def cut(data, start=0, aborted=()):
 
 
 def contents(found):
-    return [r._replace(offset=0) for item in found if not isinstance(item, int) for r in item[1]]
+    return [r._replace(offset=0) for item in found if type(item) is tuple for r in item[1]]
 
 
 def as_content(wanted):
@@ -56,7 +59,7 @@ def source_offsets(found):
     return [
         offset
         for item in found
-        if not isinstance(item, int)
+        if type(item) is tuple
         for source, count in item[0].runs
         for offset in range(source, source + count)
     ]
@@ -65,20 +68,18 @@ def source_offsets(found):
 def test_dense_batches_pass_through_undecoded():
     data = view(batch(records(5, 6, 7), codec=3), batch(records(8, 9)))
     found = cut(data, 5)
-    assert [(p.records, p.runs, p.next_offset) for p, _ in found] == [
-        (None, [(5, 3)], 8),
-        (None, [(8, 2)], 10),
-    ]
+    assert [(p.runs, p.next_offset) for p, _ in found] == [([(5, 3)], 8), ([(8, 2)], 10)]
+    assert all(p.data.obj is data.obj for p, _ in found), "no copy was made"
     assert contents(found) == as_content(records(5, 6, 7, 8, 9))
 
 
 def test_holes_are_closed_and_every_run_is_named():
     data = view(batch(records(11, 12, 15, 19), base=10, last=22, codec=4))
-    [(piece, seen)] = cut(data, 10)
+    [(piece, seen), after] = cut(data, 10)
     assert piece.runs == [(11, 2), (15, 1), (19, 1)]
-    assert (piece.record_count, piece.next_offset) == (4, 23)
+    assert (piece.record_count, after) == (4, 23)
     assert as_content(seen) == as_content(records(11, 12, 15, 19))
-    assert read(piece.signed(1, 1))[0].attributes == 4, "the codec is kept"
+    assert read(piece.data)[0].attributes == 4, "the codec is kept"
 
 
 @given(
@@ -98,13 +99,13 @@ def test_any_holes_any_start(offsets, before, after, start, codec):
     assert contents(found) == as_content(kept)
     ends = [item if isinstance(item, int) else item[0].next_offset for item in found]
     if start <= wanted[-1] + after:
-        assert ends == [wanted[-1] + after + 1]
+        assert ends[-1] == wanted[-1] + after + 1
     else:
         assert ends == []
 
 
 def test_a_start_inside_a_batch_leaves_out_what_is_there_already():
-    [(piece, seen)] = cut(view(batch(records(5, 6, 7, 8))), 7)
+    [(piece, seen), _] = cut(view(batch(records(5, 6, 7, 8))), 7)
     assert piece.runs == [(7, 2)]
     assert as_content(seen) == as_content(records(7, 8))
 
@@ -116,9 +117,9 @@ def test_batches_before_the_start_are_passed_over():
 
 def test_log_append_time_becomes_create_time_as_for_mm2():
     data = view(batch(records(0, 1), flags=LOG_APPEND_TIME, max_timestamp=777_000))
-    [(piece, seen)] = cut(data)
+    [(piece, seen), _] = cut(data)
     assert [r.timestamp for r in seen] == [777_000, 777_000]
-    assert read(piece.signed(1, 1))[0].timestamp_type == 0
+    assert read(piece.data)[0].timestamp_type == 0
     assert [r.key for r in seen] == [b"k0", b"k1"]
 
 
@@ -133,7 +134,7 @@ def test_old_formats_are_written_anew(magic, codec):
     assert [(r.key, r.value) for r in seen[:3]] == [(r.key, r.value) for r in old]
     if magic == 1:
         assert [r.timestamp for r in seen[:3]] == [5000, 5001, 5002]
-    assert all(p.signed(1, 1)[16] == 2 for p, _ in found)
+    assert all(item[0].data[16] == 2 for item in found if type(item) is tuple)
 
 
 def test_an_old_message_set_from_its_middle():
@@ -244,7 +245,7 @@ def damaged():
 
 
 def test_a_wrong_crc_stops_the_partition_after_what_is_sound():
-    walk = pieces(view(batch(records(6)), damaged()), 6, [])
+    walk = pieces(view(batch(records(6)), damaged()), 6, [], APART)
     first = next(walk)
     assert isinstance(first, Piece)
     assert first.runs == [(6, 1)]
@@ -254,18 +255,144 @@ def test_a_wrong_crc_stops_the_partition_after_what_is_sound():
 
 def test_a_wrong_crc_is_found_in_the_lane_that_decodes_too():
     with pytest.raises(CorruptBatch):
-        list(pieces(view(damaged()), 8, []))
+        list(pieces(view(damaged()), 8, [], APART))
 
 
 def test_records_that_cannot_be_read_are_corrupt_even_with_a_right_crc():
     made = batch(records(3, 5))
     made[61:70] = b"\xff" * 9
     with pytest.raises(CorruptBatch, match="cannot be decoded"):
-        list(pieces(view(sealed(made)), 3, []))
+        list(pieces(view(sealed(made)), 3, [], APART))
 
 
 def test_sequence_wraps_in_every_lane():
     dense, holed = batch(records(0, 1, 2)), batch(records(3, 5))
-    found = [p for p in pieces(view(dense, holed), 0, []) if isinstance(p, Piece)]
+    found = [p for p in pieces(view(dense, holed), 0, [], APART) if isinstance(p, Piece)]
     for piece in found:
         assert read(piece.signed(1, (1 << 31) + 5))[0].base_sequence == 5
+
+
+# -- merging ----------------------------------------------------------------------------------
+
+MERGE = Rules(small_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_small_neighbours_become_one_batch_of_the_same_codec(codec):
+    data = view(*(batch(records(o), codec=codec) for o in range(50)))
+    [(piece, seen)] = cut(data, 0, rules=MERGE)
+    assert (piece.runs, piece.record_count, piece.next_offset) == ([(0, 50)], 50, 50)
+    assert as_content(seen) == as_content(records(*range(50)))
+    assert piece.header.codec == codec
+
+
+def test_a_configured_codec_is_used_for_what_is_built_anew():
+    data = view(*(batch(records(o), codec=1) for o in range(3)))
+    [(piece, _)] = cut(data, 0, rules=MERGE._replace(codec=4))
+    assert piece.header.codec == 4
+
+
+def test_large_batches_between_small_ones_pass_through():
+    large = batch([Record(2, 5, None, b"x" * 9000)])
+    data = view(batch(records(0)), batch(records(1)), large, batch(records(3)), batch(records(4)))
+    found = [item for item in cut(data, 0, rules=Rules(small_bytes=500)) if type(item) is tuple]
+    assert [p.runs for p, _ in found] == [[(0, 2)], [(2, 1)], [(3, 2)]]
+    assert found[1][0].data.obj is data.obj
+
+
+def test_a_lonely_small_batch_is_not_decoded():
+    data = view(batch(records(0)))
+    [(piece, _)] = cut(data, 0, rules=MERGE)
+    assert piece.data.obj is data.obj
+
+
+def test_a_wrong_crc_among_small_ones_stops_after_what_is_sound():
+    walk = pieces(view(batch(records(5)), batch(records(6)), damaged()), 5, [], MERGE)
+    assert next(walk).runs == [(5, 2)]
+    with pytest.raises(CorruptBatch, match=r"source offsets 7 to 8 does not match its CRC"):
+        next(walk)
+
+
+def test_what_exceeds_the_target_is_split_and_a_single_record_is_refused():
+    big = [Record(o, 5, b"k", b"x" * 600) for o in range(10)]
+    big[4] = big[4]._replace(value=b"y" * 5000)
+    found = cut(view(batch(big)), 0, rules=APART._replace(max_bytes=2000))
+    assert source_offsets(found) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert all(len(item[0].data) <= 2000 for item in found if type(item) is tuple)
+    [refused] = [item for item in found if isinstance(item, Refused)]
+    assert (refused.record.offset, refused.record.value) == (4, b"y" * 5000)
+    assert "max.message.bytes=2000" in refused.reason
+
+
+def test_a_compressed_record_that_fits_is_not_refused():
+    data = view(batch([Record(0, 5, b"k", b"x" * 9000), Record(2, 5, b"k", b"v")], codec=4))
+    found = cut(data, 0, rules=APART._replace(max_bytes=2000))
+    assert source_offsets(found) == [0, 2]
+
+
+def test_refused_records_are_left_out_and_named():
+    data = view(batch(records(0, 1, 2, 3)), batch(records(4)))
+    found = cut(data, 0, rules=MERGE._replace(refused={1: "because", 4: "too"}))
+    assert source_offsets(found) == [0, 2, 3]
+    assert [(r.record.offset, r.reason) for r in found if isinstance(r, Refused)] == [
+        (1, "because"),
+        (4, "too"),
+    ]
+    assert found[-1] == 5
+
+
+shapes = st.lists(
+    st.tuples(
+        st.sampled_from(["plain", "aborted", "committed", "empty", "append-time"]),
+        st.integers(1, 4),  # records
+        st.integers(0, 2),  # holes before each
+        st.integers(0, 4),  # codec
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(shapes=shapes, one_run=st.booleans(), small=st.sampled_from([0, 250, 1 << 20]),
+       start=st.integers(0, 20), limit=st.sampled_from([1 << 30, 400]))  # fmt: skip
+def test_any_mixture_arrives_whole(shapes, one_run, small, start, limit):
+    """Against a brute-force model: every wanted record once, in order, at its source offset."""
+    data, wanted, aborted, offset = [], [], [], 0
+    for kind, count, holes, codec in shapes:
+        if kind == "empty":
+            data.append(empty(offset, offset + count))
+            offset += count + 1
+            continue
+        first, offsets = offset, []
+        for _ in range(count):
+            offset += holes
+            offsets.append(offset)
+            offset += 1
+        made = records(*offsets, value=kind.encode())
+        if kind in {"aborted", "committed"}:
+            pid = 7 if kind == "aborted" else 8
+            data.append(batch(made, base=first, last=offset - 1, codec=codec,
+                              flags=TRANSACTIONAL, producer=(pid, 0, 0)))  # fmt: skip
+            data.append(marker(offset, pid, COMMIT))
+            if kind == "aborted":
+                aborted.append((pid, first))
+            offset += 1
+        elif kind == "append-time":
+            data.append(batch(made, base=first, last=offset - 1, codec=codec,
+                              flags=LOG_APPEND_TIME, max_timestamp=777))  # fmt: skip
+            made = [r._replace(timestamp=777) for r in made]
+        else:
+            data.append(batch(made, base=first, last=offset - 1, codec=codec))
+        if kind != "aborted":
+            wanted += [r for r in made if r.offset >= start]
+    rules = Rules(small_bytes=small, one_run=one_run, max_bytes=limit)
+    found = cut(view(*data), start, aborted, rules)
+    assert source_offsets(found) == [r.offset for r in wanted]
+    assert contents(found) == as_content(wanted)
+    made_of = [item[0] for item in found if type(item) is tuple]
+    if one_run:
+        assert all(len(piece.runs) == 1 for piece in made_of)
+    ends = [item if isinstance(item, int) else item[0].next_offset for item in found]
+    assert ends == sorted(ends)
+    if start < offset:
+        assert ends[-1] == offset

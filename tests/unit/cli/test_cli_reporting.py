@@ -24,6 +24,10 @@ def status(**changes):
         "lag_records": 1234,
         "lag_seconds": 1.25,
         "records_total": 5_000_000,
+        "identical": 12,
+        "translated": 0,
+        "quarantined": 0,
+        "waiting": {},
         "failed": {},
     }
     return FlowStatus(**(values | changes))
@@ -65,7 +69,7 @@ def test_plain_lines(capsys):
     assert re.fullmatch(clock + "warning: a broker is away", said[1])
     assert re.fullmatch(
         clock + r"A->B: 3 topics, 12 partitions, 1\.64M records/s, 2\.5G bytes/s,"
-        r" lag 1,234 records, 1\.2 s, 5,000,000 mirrored",
+        r" lag 1,234 records, 1\.2 s, 5,000,000 mirrored, offsets identical",
         said[2],
     )
     assert said[3].endswith("A->B orders-3 cannot be mirrored: [source.data-loss] gone")
@@ -80,9 +84,33 @@ def test_json_lines(capsys):
     assert {k: v for k, v in said[2].items() if k not in {"time", "event"}} == {
         "flow": "A->B", "topics": 3, "partitions": 12, "records_per_second": 1_640_000.0,
         "bytes_per_second": 2.5e9, "lag_records": 1234, "lag_seconds": 1.25,
-        "records_total": 5_000_000, "failed": {},
+        "records_total": 5_000_000, "identical": 12, "translated": 0, "quarantined": 0,
+        "waiting": {}, "failed": {}, "state": "mirroring",
     }  # fmt: skip
     assert all(x["time"] > 1.6e9 for x in said)
+
+
+def test_what_partitions_wait_for_is_said(capsys):
+    text = "7 record(s) wait for an open transaction on the source"
+    held = status(lag_records=0, waiting={"orders-3": text}, quarantined=2)
+    said = lines("plain", capsys, [held])
+    assert said[-2].endswith("offsets identical, 2 quarantined")
+    assert said[-1].endswith(f"A->B orders-3: {text}")
+    assert "waiting for an open transaction on the source" in rendered(held)
+
+
+def test_who_stands_by_says_so(capsys):
+    idle = status(lag_records=0, state="standing by")
+    assert "A->B: standing by, 3 topics" in lines("plain", capsys, [idle])[-1]
+    assert json.loads(lines("json", capsys, [idle])[-1])["state"] == "standing by"
+    assert "standing by" in rendered(idle)
+    assert "in step" not in rendered(idle)
+
+
+def test_offsets_are_told():
+    assert "translated" not in rendered(status())
+    assert "10 identical, 2 translated" in rendered(status(identical=10, translated=2))
+    assert "identical" not in rendered(status(identical=0, translated=12))
 
 
 def test_auto_is_plain_where_nobody_watches(capsys):

@@ -44,6 +44,17 @@ def test_a_slow_job_does_not_overlap_with_itself(scheduler):
     assert not any(overlapped)
 
 
+def test_a_job_may_begin_later_and_a_stop_does_not_wait_for_it(scheduler):
+    seen = []
+    scheduler.repeat(lambda: seen.append("late"), 60.0, "waiting", first_after_seconds=60.0)
+    scheduler.repeat(lambda: seen.append("soon"), 60.0, "soon", first_after_seconds=0.001)
+    wait_for(lambda: "soon" in seen)
+    began = time.monotonic()
+    scheduler.stop()
+    assert time.monotonic() - began < 30.0
+    assert seen == ["soon"]
+
+
 class Said(logging.Handler):
     """What one logger was told, whatever other tests have attached above it."""
 

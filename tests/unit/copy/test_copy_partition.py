@@ -5,19 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.copy.partition import Outgoing, PartitionCopy, Position
+from heliograph.copy.partition import MOST_MARKERS, Outgoing, PartitionCopy, Position
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import LeasedPartition, TopicPartition
 
 
-def partition(until=None, position=Position(0, 0, 0)):  # noqa: B008 - never changed
-    made = PartitionCopy.of(LeasedPartition(TopicPartition("t", 3), "A.t", until))
+def partition(until=None, position=Position(0, 0, 0), identical=False):  # noqa: B008 - never changed
+    leased = LeasedPartition(TopicPartition("t", 3), "A.t", until, identical=identical)
+    made = PartitionCopy.of(leased, None)
     made.start(position)
     return made
 
 
 def outgoing(next_source):
-    return Outgoing(memoryview(b"xx"), 0, 1, 0, 0, next_source)
+    return Outgoing(memoryview(b"xx"), 0, 1, [(0, 1)], next_source)
 
 
 def test_the_target_has_the_same_partition_number():
@@ -26,9 +27,9 @@ def test_the_target_has_the_same_partition_number():
 
 def test_a_run_is_announced_where_the_source_jumps():
     p = partition(position=Position(10, 100, 50))
-    assert p.stage([(100, 5)]) == []
-    assert p.stage([(105, 2), (110, 3)]) == [Run(17, 110, 57)]
-    assert p.stage([(120, 1)]) == [Run(20, 120, 60)]
+    assert p.stage([(100, 5)]) == ([], 0)
+    assert p.stage([(105, 2), (110, 3)]) == ([Run(17, 110, 57)], 0)
+    assert p.stage([(120, 1)]) == ([Run(20, 120, 60)], 0)
     assert (p.sequence, p.target_next, p.contiguous) == (21, 61, 121)
 
 
@@ -40,12 +41,69 @@ def test_what_is_announced_finds_every_record(stretches, first):
     for gap, count in stretches:
         offset += gap
         # The first run may begin later than was announced: nobody knew of the hole then.
-        for run in p.stage([(offset, count)]):
+        for run in p.stage([(offset, count)])[0]:
             ledger.correct(run)
         rows += range(offset, offset + count)
         offset += count
     assert [ledger.source_of(n) for n in range(len(rows))] == rows
     assert [ledger.target_of(n) for n in range(len(rows))] == list(range(7, 7 + len(rows)))
+
+
+def test_gaps_are_filled_where_offsets_are_identical():
+    p = partition(position=Position(0, 5, 5), identical=True)
+    assert p.stage([(5, 2)]) == ([], 0)
+    assert p.stage([(10, 1)]) == ([Run(2, 10, 10)], 3)
+    assert p.stage([(12, 0)]) == ([Run(3, 12, 12)], 1)
+    assert (p.sequence, p.target_next, p.contiguous) == (3, 12, 12)
+
+
+def test_what_is_behind_already_is_never_filled():
+    p = partition(position=Position(0, 5, 0), identical=True)
+    assert p.stage([(8, 1)]) == ([Run(0, 8, 0)], 0)
+
+
+def test_a_target_that_is_ahead_is_made_up_for_by_gaps():
+    p = partition(position=Position(0, 5, 7), identical=True)
+    assert p.stage([(6, 1)]) == ([Run(0, 6, 7)], 0)
+    assert p.stage([(10, 1)]) == ([Run(1, 10, 10)], 2)
+
+
+def test_a_gap_that_would_take_minutes_is_left_open():
+    p = partition(identical=True)
+    assert p.stage([(MOST_MARKERS + 1, 1)]) == ([Run(0, MOST_MARKERS + 1, 0)], 0)
+
+
+def test_markers_still_missing_go_first():
+    p = partition(position=Position(7, 40, 40, missing=1234), identical=True)
+    assert sum(gap.markers for gap in p.queue) == 1234
+    assert (p.ack_target, p.target_next) == (40 - 1234, 40)
+
+
+def test_what_was_foretold_wrongly_is_contradicted():
+    """Records 2 and 3 of the source were compacted away before anybody wrote them."""
+    ledger = PartitionLedger([Run(0, 0, 0), Run(4, 8, 4), Run(6, 20, 6)])
+    p = partition()
+    p.start(Position(0, 0, 0), ledger.after(0))
+    runs, _ = p.stage([(0, 2), (8, 2), (20, 3)])
+    assert runs == [Run(2, 8, 2), Run(4, 20, 4)], "at 4 there is 20, and not 8"
+    runs, _ = p.stage([(23, 3)])
+    assert runs == []
+    p = partition()
+    p.start(Position(0, 0, 0), ledger.after(0))
+    runs, _ = p.stage([(0, 2), (8, 4)])
+    assert runs == [Run(2, 8, 2), Run(4, 10, 4)]
+    assert p.contradicts
+    for run in runs:
+        ledger.correct(run)
+    assert [ledger.source_of(n) for n in range(6)] == [0, 1, 8, 9, 10, 11]
+
+
+def test_what_was_foretold_rightly_is_not():
+    ledger = PartitionLedger([Run(0, 0, 0), Run(4, 8, 4)])
+    p = partition()
+    p.start(Position(0, 0, 0), ledger.after(0))
+    assert p.stage([(0, 4), (8, 3)]) == ([Run(4, 8, 4)], 0)
+    assert not p.contradicts
 
 
 def test_done_only_when_everything_is_acknowledged():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +96,20 @@ def test_a_later_entry_corrects_the_target():
     assert ledger.source_of(6) == 9
 
 
+def test_a_stale_writer_does_not_undo_a_shift():
+    ledger = PartitionLedger([Run(0, 0, 0), Run(5, 8, 5)])
+    ledger.correct(Run(5, 8, 7))
+    assert ledger.add(Run(5, 8, 5)) == Run(5, 8, 7)
+    assert list(ledger.runs) == [Run(0, 0, 0), Run(5, 8, 7)]
+
+
+def test_a_gap_that_is_not_filled_after_all():
+    ledger = PartitionLedger([Run(0, 0, 0), Run(5, 8, 8), Run(7, 12, 12)])
+    for run in (Run(5, 8, 5), Run(7, 12, 7)):
+        ledger.correct(run)
+    assert list(ledger.runs) == [Run(0, 0, 0), Run(5, 8, 5), Run(7, 12, 7)]
+
+
 def test_a_correction_may_split_a_run():
     ledger = PartitionLedger([Run(0, 0, 0)])
     ledger.add(Run(6, 6, 8))
@@ -115,6 +131,61 @@ def test_corrections_of_targets_keep_what_follows():
     for run in (Run(3, 3, 4), Run(5, 8, 6), Run(7, 12, 8)):
         ledger.correct(run)
     assert list(ledger.runs) == [Run(0, 0, 0), Run(3, 3, 4), Run(5, 8, 6), Run(7, 12, 8)]
+
+
+def test_runs_are_a_sequence():
+    given_runs = [Run(n, 2 * n, 3 * n) for n in range(10)]
+    ledger = PartitionLedger(given_runs)
+    runs = ledger.runs
+    assert len(runs) == 10
+    assert list(runs) == given_runs
+    assert (runs[0], runs[-1], runs[3]) == (given_runs[0], given_runs[-1], given_runs[3])
+    assert runs[2:5] == given_runs[2:5]
+    assert runs[::-3] == given_runs[::-3]
+    assert given_runs[4] in runs
+    with pytest.raises(IndexError):
+        runs[10]
+    ledger.add(Run(20, 40, 60))
+    assert len(runs) == 11, "a view"
+    assert not PartitionLedger().runs
+
+
+@given(mirrored(), st.integers(-2, 60))
+def test_what_begins_before_and_after_a_sequence(rows, sequence):
+    runs = runs_of(rows)
+    ledger = PartitionLedger(runs)
+    assert ledger.count_before(sequence) == sum(r.sequence < sequence for r in runs)
+    assert ledger.after(sequence) == [r for r in runs if r.sequence > sequence]
+
+
+@given(mirrored(), st.integers(0, 40), st.integers(1, 40), st.booleans())
+def test_replacing_a_stretch(rows, start, length, rest):
+    runs = runs_of(rows)
+    ledger = PartitionLedger(runs)
+    until = None if rest else start + length
+    new = [Run(start, 1, 1)]
+    ledger.replace(start, until, new)
+    before = [r for r in runs if r.sequence < start]
+    behind = [r for r in runs if until is not None and r.sequence >= until]
+    assert list(ledger.runs) == before + new + behind
+
+
+def test_the_run_at_a_target_offset():
+    ledger = PartitionLedger([Run(0, 50, 10), Run(5, 80, 15), Run(9, 90, 30)])
+    found = {target: ledger.at_target(target).sequence for target in (0, 10, 14, 15, 29, 30, 99)}
+    assert found == {0: 0, 10: 0, 14: 0, 15: 5, 29: 5, 30: 9, 99: 9}
+    with pytest.raises(KeyError):
+        PartitionLedger().at_target(0)
+
+
+def test_a_million_runs_fit_into_little_memory():
+    ledger = PartitionLedger()
+    tracemalloc.start()
+    for n in range(100_000):
+        ledger.add(Run(n, 2 * n, n))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 100_000 * 30, "24 bytes a run, and what the arrays keep in reserve"
 
 
 def test_nothing_is_known_before_the_first_sequence():

@@ -19,6 +19,14 @@ from heliograph.service.rounds import FlowLeases, RoundKeeper
 T = TopicPartition
 
 
+class Claim:
+    """The flow is this mirror's, unless a test says otherwise."""
+
+    holds = True
+    stands_by = False
+    clear_from = 0.0
+
+
 @pytest.fixture
 def flow(tmp_path: Path) -> FlowLeases:
     """A flow as it is after ``prepare``, with nobody at the other end."""
@@ -29,6 +37,7 @@ def flow(tmp_path: Path) -> FlowLeases:
     )
     [config] = [f for f in load(path).flows if f.enabled]
     runtime = FlowRuntime(config)
+    runtime.claim = Claim()
     runtime.context = FlowContext(
         config.flow, config.source_client, config.target_client, 7, "ledger", None, 100,
         True, False, False, 1 << 20,
@@ -61,6 +70,50 @@ def test_only_new_partitions_get_a_lease_in_between(flow):
     assert leased(flow.added(1, 10)) == [T("new", 0)]
     assert flow.added(2, 10) == []
     assert T("new", 0) in leased(flow.plan(10, 20))
+
+
+def test_a_flow_of_another_mirror_gets_no_lease_until_it_is_ours(flow):
+    flow.runtime.claim.holds = False
+    assert flow.plan(0, 10) == []
+    assert flow.added(1, 10) == []
+    assert flow.turned_away
+    flow.runtime.claim.holds = True
+    flow.runtime.claim.clear_from = 44.0
+    leases = flow.added(2, 10)
+    assert sorted(leased(leases)) == [T("t", i) for i in range(5)]
+    assert len(leases) == 2, "dealt as in every round"
+    assert {x.markers_from for x in leases} == {44.0}
+    assert not flow.turned_away
+    assert flow.added(3, 10) == []
+
+
+def test_a_moment_of_doubt_leaves_running_leases_alone(flow):
+    flow.plan(0, 10)
+    flow.runtime.claim.holds = False
+    flow.runtime.plan = TopicPlan({**flow.runtime.plan.partitions, T("new", 0): "A.new"})
+    assert flow.added(1, 10) == []
+    assert not flow.turned_away
+    flow.runtime.claim.holds = True
+    assert leased(flow.added(2, 10)) == [T("new", 0)]
+
+
+def test_rounds_begin_as_soon_as_the_flow_is_ours(flow):
+    begun = threading.Event()
+    flow.runtime.claim.holds = False
+
+    def run_round(leases: list[Lease]) -> list[Receipt]:
+        begun.set()
+        time.sleep(max(0.0, leases[0].deadline - time.time()))
+        return []
+
+    keeper = RoundKeeper([flow], run_round, 60)
+    thread = threading.Thread(target=keeper.run)
+    thread.start()
+    assert not begun.wait(0.5)
+    flow.runtime.claim.holds = True
+    assert begun.wait(3)
+    keeper.stop()
+    thread.join(30)
 
 
 def test_a_round_that_fails_is_planned_anew(flow):

@@ -336,8 +336,5 @@ def test_produce_response(version, answers):
     }
     for answer in found:
         *_, record_errors, message = answers[answer.partition]
-        if record_errors:
-            number, text = record_errors[0]
-            assert answer.message == f"record {number} of the batch: {text}"
-        else:
-            assert answer.message == message
+        assert answer.records == {number: text or "" for number, text in record_errors}
+        assert answer.message == message

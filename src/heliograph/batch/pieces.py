@@ -1,0 +1,78 @@
+"""What the lanes turn a fetch answer into, and the rules they go by. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from heliograph.batch.header import BatchHeader, stamp
+from heliograph.batch.records import Record
+
+
+class CorruptBatch(Exception):
+    """A source batch with a wrong CRC or unreadable records. Never given a fresh CRC."""
+
+
+class Rules(NamedTuple):
+    """How a partition's batches are treated.
+
+    Attributes:
+        small_bytes: neighbours of at most this size are merged.
+        max_bytes: the target's max.message.bytes, as far as it is known.
+        one_run: a piece holds consecutive source offsets only, because gaps are filled.
+        codec: of batches that are built anew; None: as on the source.
+        suspicious: check every CRC, because the target refused one.
+        refused: source offsets that the target does not take, and why.
+    """
+
+    small_bytes: int = 4 << 10
+    max_bytes: int = 1 << 30
+    one_run: bool = False
+    codec: int | None = None
+    suspicious: bool = False
+    refused: Mapping[int, str] = {}
+
+
+class Piece(NamedTuple):
+    """A batch ready to be signed: ``runs`` are its (source offset, record count) stretches.
+
+    ``next_offset`` is where reading goes on behind it.
+    """
+
+    header: BatchHeader
+    data: memoryview
+    runs: list[tuple[int, int]]
+    record_count: int
+    next_offset: int
+
+    def signed(self, producer_id: int, sequence: int) -> memoryview:
+        """The bytes to produce. Call once: the batch is stamped in place."""
+        stamp(self.header, self.data, producer_id, sequence)
+        return self.data
+
+
+class Refused(NamedTuple):
+    """A record that the target does not take."""
+
+    record: Record
+    reason: str
+
+
+class AbortedTransactions:
+    """The aborted transactions of one fetch answer, walked in offset order (read_committed)."""
+
+    def __init__(self, aborted: list[tuple[int, int]]) -> None:
+        self._pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def skips(self, last_offset: int, producer_id: int, *, control: bool) -> bool:
+        """Whether a batch is a marker or aborted data; call for every transactional one, in order.
+
+        A marker ends its producer's transaction: what follows from that producer is another one.
+        """
+        while self._pending and self._pending[-1][1] <= last_offset:
+            self._open.add(self._pending.pop()[0])
+        if control:
+            self._open.discard(producer_id)
+            return True
+        return producer_id in self._open

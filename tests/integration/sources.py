@@ -1,0 +1,90 @@
+"""Source topics with gaps: transactions, and what the cleaner leaves of a compacted topic."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from mirroring import wait_for
+
+from heliograph.batch.filler import filler
+from heliograph.lab.proof import read_all
+from heliograph.model import TopicPartition
+from heliograph.wire import admin, log
+
+
+def numbered(count: int, name: str = "v") -> list[bytes]:
+    return [b"%s-%d" % (name.encode(), n) for n in range(count)]
+
+
+def transactions(mirroring, topic, plan, **config):
+    """plan: (values, commit?); returns the committed values."""
+    producer = mirroring.producer(**{"transactional.id": uuid.uuid4().hex, **config})
+    producer.init_transactions(30)
+    committed = []
+    for values, commit in plan:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, b"k", 0, timestamp=1_700_000_000_000)
+        producer.flush(30)
+        if commit:
+            producer.commit_transaction(30)
+            committed += values
+        else:
+            producer.abort_transaction(30)
+
+    # A commit is acknowledged before its marker is written.
+    def decided():
+        stable = mirroring.offsets(mirroring.source, topic, admin.LATEST, read_committed=True)
+        return stable == mirroring.offsets(mirroring.source, topic, admin.LATEST)
+
+    wait_for(decided)
+    return committed
+
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "50",
+    "min.cleanable.dirty.ratio": "0.001",
+    "min.compaction.lag.ms": "0",
+}
+
+
+def compacted_source(quick, topic, rounds):
+    """Keys written again and again in whole batches, until the cleaner has made its holes."""
+    quick.create(topic, configs=COMPACTED, target_configs={"cleanup.policy": "delete"})
+    part = TopicPartition(topic, 0)
+    for n, keys in enumerate(rounds):
+        producer = quick.producer(**{"linger.ms": 200})
+        for key in keys:
+            producer.produce(topic, b"%d/%d" % (n, key), b"key-%d" % key, 0)
+        assert producer.flush(30) == 0
+    wanted = len({key for keys in rounds for key in keys})
+
+    def cleaned():
+        # A write after segment.ms, by its timestamp, rolls the segment, so that it can be cleaned.
+        producer = quick.producer()
+        producer.produce(topic, b"roll", b"roll", 0)
+        assert producer.flush(30) == 0
+        found = [r for r in read_all(quick.source, part) if r.key.startswith(b"key-")]
+        time.sleep(0.2)
+        return len(found) == wanted
+
+    wait_for(cleaned)
+    wait_for(lambda: unchanged(quick, part))
+
+
+def unchanged(quick, part):
+    before = [r.offset for r in read_all(quick.source, part)]
+    time.sleep(0.5)
+    return [r.offset for r in read_all(quick.source, part)] == before
+
+
+def fill(mirroring, partition, until):
+    """Moves the source's end and start to ``until``, as years of retention do."""
+    at = 0
+    while at < until:
+        count = min(100_000, until - at)
+        log.append(mirroring.source, partition, filler(count, 424242, at))
+        at += count
+    mirroring.trim(mirroring.source, partition, -1)

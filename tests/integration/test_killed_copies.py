@@ -1,0 +1,82 @@
+"""kill -9 in the middle of padding, of filling gaps and of merging: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+import pytest
+from consumers import same
+from mirroring import hold
+from sources import fill, numbered, transactions
+
+from heliograph.copy.loop import CopyLoop
+from heliograph.model import TopicPartition
+from heliograph.wire import admin
+
+KILLS = 12
+
+
+def hold_again(lease):
+    """As Spark's second attempt of a task."""
+    return CopyLoop(lease, again=True).run()
+
+
+def kill_and_finish(flow, topic, chance, longest):
+    """Processes that are killed at random moments, one after the other; the last one finishes."""
+    fork = multiprocessing.get_context("fork")
+    ends = []
+    for number in range(KILLS):
+        lease = flow.lease([topic])
+        process = fork.Process(target=hold if number == 0 else hold_again, args=(lease,))
+        process.start()
+        time.sleep(chance.uniform(0.02, longest))
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        ends.append(sum(flow.offsets(flow.target, f"A.{topic}", admin.LATEST).values()))
+    with fork.Pool(1) as pool:
+        [receipt, *_] = pool.map(hold_again, [flow.lease([topic])])[0]
+    assert receipt.error == ""
+    return ends
+
+
+@pytest.fixture
+def chance(request):
+    return random.Random(request.node.name)
+
+
+def test_killed_while_padding(mirroring, topic_name, chance):
+    flow = mirroring.leasing(identical=True, paddable=True)
+    flow.create(topic_name)
+    start = 20_000_000
+    fill(flow, TopicPartition(topic_name, 0), start)
+    flow.write(topic_name, numbered(2000))
+    ends = kill_and_finish(flow, topic_name, chance, 0.5)
+    assert any(0 < end < start for end in ends), "killed in the middle"
+    assert [o for o, *_ in same(flow, topic_name)] == list(range(start, start + 2000))
+
+
+def test_killed_while_filling_gaps(mirroring, topic_name, chance):
+    flow = mirroring.leasing(identical=True, paddable=True)
+    flow.create(topic_name)
+    plan = []
+    for n in range(300):
+        plan += [(numbered(chance.randint(1, 40), f"t{n}"), chance.random() > 0.4)]
+    committed = transactions(flow, topic_name, plan)
+    ends = kill_and_finish(flow, topic_name, chance, 0.9)
+    whole = flow.offsets(flow.source, topic_name, admin.LATEST)[TopicPartition(topic_name, 0)]
+    assert any(0 < end < whole for end in ends), "killed in the middle"
+    assert [value for _, _, value, *_ in same(flow, topic_name)] == committed
+
+
+@pytest.mark.parametrize("identical", [False, True])
+def test_killed_while_merging(mirroring, topic_name, chance, identical):
+    flow = mirroring.leasing(identical=identical, paddable=True)
+    flow.create(topic_name)
+    flow.write(topic_name, numbered(60_000), **{"batch.num.messages": 1, "linger.ms": 0})
+    ends = kill_and_finish(flow, topic_name, chance, 0.25)
+    assert any(0 < end < 60_000 for end in ends), "killed in the middle"
+    assert [value for _, _, value, *_ in same(flow, topic_name)] == numbered(60_000)

@@ -1,0 +1,184 @@
+"""The claim of a running mirror: what it says, and when it lets leases be handed out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from heliograph.errors import StartError
+from heliograph.ledger import ownership
+from heliograph.ledger.claims import ClaimLog
+from heliograph.model import Flow
+from heliograph.service import claim as claim_module
+from heliograph.service.claim import FlowClaim
+from heliograph.service.identity import this_process
+
+QUICK = {"LOOK_SECONDS": 0.02, "CONFIDENT_SECONDS": 0.2, "SILENT_SECONDS": 0.2}
+
+
+class Topic:
+    """A ledger topic in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple] = []
+
+
+class TopicRegistry:
+    """What `Registry` does, with that topic; ``away`` as when the target cannot be reached."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._position = 0
+        self.claims = ClaimLog()
+        self.away = threading.Event()
+
+    def refresh(self) -> None:
+        if self.away.is_set():
+            raise ConnectionRefusedError("no broker of cluster B answers")
+        while self._position < len(self._topic.records):
+            self.claims.apply(self._position, *self._topic.records[self._position])
+            self._position += 1
+
+    def tell(self, claims, ended=()) -> None:
+        if self.away.is_set():
+            raise ConnectionRefusedError("no broker of cluster B answers")
+        self._topic.records += [(c.id, c) for c in claims] + [(name, None) for name in ended]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    for name, seconds in QUICK.items():
+        monkeypatch.setattr(ownership, name, seconds)
+        monkeypatch.setattr(claim_module, name, seconds)
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger = logging.getLogger("heliograph.service.claim")
+    handler, level = Handler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+@pytest.fixture
+def mirror():
+    """Makes mirrors of one flow; each ends with the test."""
+    topic, made = Topic(), []
+
+    def make() -> FlowClaim:
+        registry = TopicRegistry(topic)
+        claim = FlowClaim(Flow("A", "B"), registry, registry, 30.0, lambda: made.append(None))
+        claim.begin()
+        made.append(claim)
+        return claim
+
+    yield make
+    for claim in made:
+        if claim is not None:
+            claim.end()
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_alone_it_begins_at_once_and_in_silence(mirror, said):
+    one = mirror()
+    assert one.holds
+    assert not one.stands_by
+    assert one.clear_from == 0.0
+    assert said == []
+
+
+def test_the_second_says_once_whom_it_stands_behind(mirror, said):
+    mirror()
+    two = mirror()
+    time.sleep(0.3)
+    assert two.stands_by
+    assert not two.holds
+    [line] = said
+    here = this_process()
+    assert line.startswith(
+        f"A->B is being mirrored by another Heliograph: host {here.host}, pid {here.pid}, since "
+    )
+    assert "standing by, it takes over" in line
+
+
+def test_it_takes_over_from_one_that_stops(mirror, said):
+    one, two = mirror(), mirror()
+    one.end()
+    wait_for(lambda: two.holds)
+    assert said[-1].startswith("A->B: taking over from host ")
+    assert said[-1].endswith(": it has ended")
+
+
+def test_one_that_is_cut_off_hands_out_nothing_and_then_stands_by(mirror, said):
+    one, two = mirror(), mirror()
+    one._registry.away.set()
+    wait_for(lambda: not one.holds)
+    wait_for(lambda: two.holds)
+    assert not one.holds
+    assert any("cannot see whether it is still this mirror's: no broker" in x for x in said)
+    assert any(x.endswith(": it has fallen silent") for x in said)
+    assert two.clear_from > time.time() + 30
+    one._registry.away.clear()
+    wait_for(lambda: one.stands_by)
+    wait_for(lambda: any("was taken over by another Heliograph" in x for x in said))
+    time.sleep(0.1)
+    assert not one.holds
+    assert two.holds
+
+
+def test_one_that_was_cut_off_alone_goes_on(mirror, said):
+    one = mirror()
+    one._registry.away.set()
+    wait_for(lambda: said)
+    assert not one.holds
+    one._registry.away.clear()
+    wait_for(lambda: one.holds)
+    wait_for(lambda: said[-1:] == ["A->B: still this mirror's; going on"])
+
+
+def test_who_cannot_wait_is_told_whose_flow_it_is(mirror):
+    mirror()
+    two = mirror()
+    with pytest.raises(StartError) as info:
+        two.require(threading.Event())
+    assert info.value.code == "flow.owned"
+    assert info.value.exit_code == 3
+    assert "flow A->B is being mirrored by another Heliograph: host " in str(info.value)
+    assert info.value.hint
+
+
+def test_who_cannot_wait_still_waits_for_one_that_may_be_dead(mirror):
+    one = mirror()
+    one._registry.away.set()
+    two = mirror()
+    two.require(threading.Event())
+    assert two.holds
+
+
+def test_a_stop_ends_the_waiting(mirror):
+    mirror()._registry.away.set()
+    stopped = threading.Event()
+    stopped.set()
+    mirror().require(stopped)
