@@ -7,14 +7,18 @@ and builds; what runs here for every record is kept to a handful of operations. 
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+import cramjam
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from heliograph.batch.codecs import NONE, compressed, inflated
 from heliograph.batch.header import header_at
 from heliograph.batch.pieces import AbortedTransactions, CorruptBatch, Piece, Refused, Rules
 from heliograph.batch.records import Record
@@ -24,6 +28,11 @@ _MAGIC = 2
 _PREFIX_BYTES = 12
 _CODEC_MASK, _IN_TRANSACTION = 0x07, 0x30
 _NOTHING = -1
+#: What the codecs raise on records that cannot be read.
+UNREADABLE = (
+    ValueError, IndexError, EOFError, RuntimeError, OSError, struct.error, zlib.error,
+    cramjam.DecompressionError,
+)  # fmt: skip
 _attributes = attrgetter("attributes")
 #: Batches built anew reach this size: large enough to fill a long-distance link, and half of the
 #: default max.message.bytes.
@@ -39,22 +48,27 @@ def merge(region: memoryview, start: int, rules: Rules) -> Piece | None:
 
     Half of `rewrite`'s time for one-record batches, because hardly a line here runs per batch.
     """
-    batches: list[Any] = list(iter(MemoryRecords(bytes(region)).next_batch, None))
-    if rules.refused or not all(type(batch) is DefaultRecordBatch for batch in batches):
+    data = bytes(region)
+    batches = _batches(data)
+    if rules.refused or set(map(type, batches)) != {DefaultRecordBatch}:
         return None
     # Nothing but a codec is set: no transaction, no marker, CreateTime.
-    if max(map(_attributes, batches)) > _CODEC_MASK or batches[0].base_offset < start:
+    attributes = max(map(_attributes, batches))
+    if attributes > _CODEC_MASK or batches[0].base_offset < start:
         return None
     if not all(map(DefaultRecordBatch.validate_crc, batches)):
         return None
+    codec = batches[0].compression_type
     try:
+        if attributes:
+            batches = _batches(inflated(data))
         records = list(chain.from_iterable(batches))
-    except (ValueError, IndexError, EOFError, RuntimeError):
+    except UNREADABLE:
         return None
     following = batches[-1].next_offset
     if not records or following - batches[0].base_offset != len(records):
         return None
-    draft = _Draft(batches[0].compression_type, rules, _UNBOUNDED)
+    draft = _Draft(codec, rules, _UNBOUNDED)
     draft.begin(records[0].offset, _NOTHING)
     append = draft.append
     for index, record in enumerate(records):
@@ -130,7 +144,7 @@ def rewrite(
                 append(index, record.timestamp, record.key, record.value, record.headers)
                 index += 1
                 expected = offset + 1
-        except (ValueError, IndexError, EOFError, RuntimeError, CorruptBatch) as error:
+        except (CorruptBatch, *UNREADABLE) as error:
             if index:
                 yield from draft.finish(index, expected)
             if isinstance(error, CorruptBatch):
@@ -152,21 +166,26 @@ def rewrite(
         yield after
 
 
+def _batches(region: bytes) -> list[Any]:
+    return list(iter(MemoryRecords(region).next_batch, None))
+
+
 class _Draft:
     """A batch in the making."""
 
-    __slots__ = ("_begun", "_builder", "_limit", "_rules", "_runs", "append", "size")
+    __slots__ = ("_begun", "_builder", "_codec", "_limit", "_rules", "_runs", "append", "size")
 
     def __init__(self, codec: int, rules: Rules, limit: int) -> None:
         self._builder = DefaultRecordBatchBuilder(
             magic=_MAGIC,
-            compression_type=codec if rules.codec is None else rules.codec,
+            compression_type=NONE,
             is_transactional=0,
             producer_id=-1,
             producer_epoch=-1,
             base_sequence=-1,
             batch_size=_UNBOUNDED,
         )
+        self._codec = codec if rules.codec is None else rules.codec
         self._rules = rules
         self._limit = limit
         self._begun = _NOTHING
@@ -189,7 +208,7 @@ class _Draft:
 
     def finish(self, count: int, expected: int) -> Iterator[Piece | Refused]:
         """The batch; or its only record, if that is larger than the target accepts."""
-        data = memoryview(self._builder.build())
+        data = compressed(self._builder.build(), self._codec)
         self._runs.append((self._begun, expected - self._begun))
         if len(data) > self._rules.max_bytes and count == 1:
             batch: Any = MemoryRecords(bytes(data)).next_batch()

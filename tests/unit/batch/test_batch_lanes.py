@@ -18,7 +18,7 @@ from make_batches import (
     view,
 )
 
-from heliograph.batch.lanes import pieces
+from heliograph.batch.lanes import _behind_small, pieces
 from heliograph.batch.pieces import CorruptBatch, Piece, Refused, Rules
 from heliograph.batch.records import Record
 
@@ -298,6 +298,24 @@ def test_large_batches_between_small_ones_pass_through():
     found = [item for item in cut(data, 0, rules=Rules(small_bytes=500)) if type(item) is tuple]
     assert [p.runs for p, _ in found] == [[(0, 2)], [(2, 1)], [(3, 2)]]
     assert found[1][0].data.obj is data.obj
+
+
+@given(sizes=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), min_size=1, max_size=40))
+def test_neighbours_of_any_sizes_are_found(sizes):
+    made, offset = [], 0
+    for count, size in sizes:
+        for _ in range(count):
+            made.append(batch([Record(offset, 7, None, b"x" * 100 * size)]))
+            offset += 1
+    data = view(*made)
+    ends = [len(b"".join(bytes(b) for b in made[: n + 1])) for n in range(len(made))]
+    small = max(len(b) for b in made[: len(made) // 2 + 1])
+    assert _behind_small(data, 0, len(data), small) == next(
+        (end - len(b) for end, b in zip(ends, made, strict=True) if len(b) > small), ends[-1]
+    )
+    for cut_at in (len(data) - 1, len(data) // 2):
+        found = _behind_small(data, 0, cut_at, 1 << 20)
+        assert found == max([end for end in ends if end <= cut_at], default=0)
 
 
 def test_a_lonely_small_batch_is_not_decoded():
