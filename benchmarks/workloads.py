@@ -76,7 +76,7 @@ WORKLOADS = {
         Workload(
             "tiny",
             "200 B, one record per batch",
-            500_000,
+            1_000_000,
             Performance(200, {"batch.size": "0", "linger.ms": "0"}),
             throughput=8.0,
         ),

@@ -17,7 +17,8 @@ from heliograph.copy.loop import CopyLoop
 from heliograph.model import TopicPartition
 from heliograph.wire import admin
 
-KILLS = 12
+KILLS = 8
+MANY = 90_000
 
 
 def hold_again(lease):
@@ -25,18 +26,25 @@ def hold_again(lease):
     return CopyLoop(lease, again=True).run()
 
 
-def kill_and_finish(flow, topic, chance, longest):
-    """Processes that are killed at random moments, one after the other; the last one finishes."""
+def kill_and_finish(flow, topic, chance):
+    """Processes that are killed soon after they begin to write; the last one finishes."""
     fork = multiprocessing.get_context("fork")
-    ends = []
+
+    def end():
+        return sum(flow.offsets(flow.target, f"A.{topic}", admin.LATEST).values())
+
+    ends = [end()]
     for number in range(KILLS):
         lease = flow.lease([topic])
         process = fork.Process(target=hold if number == 0 else hold_again, args=(lease,))
         process.start()
-        time.sleep(chance.uniform(0.02, longest))
+        deadline = time.monotonic() + 10
+        while process.is_alive() and end() == ends[-1] and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0.0, 0.03))
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        ends.append(sum(flow.offsets(flow.target, f"A.{topic}", admin.LATEST).values()))
+        ends.append(end())
     with fork.Pool(1) as pool:
         [receipt, *_] = pool.map(hold_again, [flow.lease([topic])])[0]
     assert receipt.error == ""
@@ -54,7 +62,7 @@ def test_killed_while_padding(mirroring, topic_name, chance):
     start = 20_000_000
     fill(flow, TopicPartition(topic_name, 0), start)
     flow.write(topic_name, numbered(2000))
-    ends = kill_and_finish(flow, topic_name, chance, 0.5)
+    ends = kill_and_finish(flow, topic_name, chance)
     assert any(0 < end < start for end in ends), "killed in the middle"
     assert [o for o, *_ in same(flow, topic_name)] == list(range(start, start + 2000))
 
@@ -66,7 +74,7 @@ def test_killed_while_filling_gaps(mirroring, topic_name, chance):
     for n in range(300):
         plan += [(numbered(chance.randint(1, 40), f"t{n}"), chance.random() > 0.4)]
     committed = transactions(flow, topic_name, plan)
-    ends = kill_and_finish(flow, topic_name, chance, 0.9)
+    ends = kill_and_finish(flow, topic_name, chance)
     whole = flow.offsets(flow.source, topic_name, admin.LATEST)[TopicPartition(topic_name, 0)]
     assert any(0 < end < whole for end in ends), "killed in the middle"
     assert [value for _, _, value, *_ in same(flow, topic_name)] == committed
@@ -76,7 +84,7 @@ def test_killed_while_filling_gaps(mirroring, topic_name, chance):
 def test_killed_while_merging(mirroring, topic_name, chance, identical):
     flow = mirroring.leasing(identical=identical, paddable=True)
     flow.create(topic_name)
-    flow.write(topic_name, numbered(60_000), **{"batch.num.messages": 1, "linger.ms": 0})
-    ends = kill_and_finish(flow, topic_name, chance, 0.25)
-    assert any(0 < end < 60_000 for end in ends), "killed in the middle"
-    assert [value for _, _, value, *_ in same(flow, topic_name)] == numbered(60_000)
+    flow.write(topic_name, numbered(MANY), **{"batch.num.messages": 1, "linger.ms": 0})
+    ends = kill_and_finish(flow, topic_name, chance)
+    assert any(0 < end < MANY for end in ends), "killed in the middle"
+    assert [value for _, _, value, *_ in same(flow, topic_name)] == numbered(MANY)

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 import cramjam
 from aiokafka.codec import snappy_encode
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from heliograph.batch.crc import crc32c
 from heliograph.batch.header import HEADER_BYTES
+
+#: A record's timestamp and the record itself, as aiokafka has it.
+Stamped = tuple[int, Any]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 #: Not worth it, or impossible: snappy's blocks have a header that must not be repeated.
@@ -24,6 +32,8 @@ _GZIP_FORMAT = 31
 _LEVEL = 1
 _LENGTH = struct.Struct(">i")
 _read_length = _LENGTH.unpack_from
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_codec = attrgetter("compression_type")
 _ATTRIBUTES = struct.Struct(">h")
 _CRC = struct.Struct(">I")
 #: Base offset and length, which length does not count.
@@ -43,71 +53,44 @@ def compressed(batch: bytearray, codec: int) -> memoryview:
     return memoryview(made)
 
 
-def inflated(region: bytes) -> bytes:
-    """The same batches without gzip, lz4 and zstd. Their CRCs, checked before, no longer match.
+def records_of(region: bytes, batches: Sequence[DefaultRecordBatch]) -> Iterator[Stamped]:
+    """The records of the dense batches in ``region``, in order, each with its timestamp.
 
     Raises whatever the codecs raise on records that cannot be read.
     """
-    out: list[bytes | bytearray | memoryview] = []
-    view, position, end = memoryview(region), 0, len(region)
-    starts: list[int] = []
-    frames: list[memoryview] = []
-    codec = NONE
-    while position < end:
-        following = position + _PREFIX_BYTES + _read_length(region, position + 8)[0]
-        now = region[position + 22] & _CODEC_MASK
-        if now != codec:
-            _inflate(region, starts, frames, codec, out)
-            starts, frames, codec = [], [], now
+    position = 0
+    for codec, group in groupby(batches, _codec):
+        alike = list(group)
         if codec in _ONE_BY_ONE:
-            out.append(view[position:following])
+            yield from ((r.timestamp, r) for batch in alike for r in batch)
+            # Frames are found by their batches' lengths, so those are followed here too.
+            for _ in alike:
+                position += _PREFIX_BYTES + _read_length(region, position + 8)[0]
         else:
-            starts.append(position)
-            frames.append(view[position + HEADER_BYTES : following])
-        position = following
-    _inflate(region, starts, frames, codec, out)
-    return b"".join(out)
+            frames = []
+            for _ in alike:
+                following = position + _PREFIX_BYTES + _read_length(region, position + 8)[0]
+                frames.append(region[position + HEADER_BYTES : following])
+                position = following
+            yield from _records_at_once(codec, frames, alike)
 
 
-def _inflate(
-    region: bytes,
-    starts: list[int],
-    frames: list[memoryview],
-    codec: int,
-    out: list[bytes | bytearray | memoryview],
-) -> None:
-    """Neighbours of one codec."""
-    if not starts:
-        return
+def _records_at_once(
+    codec: int, frames: list[bytes], batches: list[DefaultRecordBatch]
+) -> Iterator[Stamped]:
+    """As if all were one batch, whose timestamps count from 0."""
+    counts = [batch.last_offset_delta + 1 for batch in batches]
+    total = sum(counts)
     records = _decompress(codec, frames)
-    view, at = memoryview(records), 0
-    for start in starts:
-        header = bytearray(region[start : start + HEADER_BYTES])
-        count = _read_length(header, 57)[0]
-        until = _behind_records(records, at, count)
-        _LENGTH.pack_into(header, 8, HEADER_BYTES - _PREFIX_BYTES + until - at)
-        header[22] &= ~_CODEC_MASK
-        out.append(header)
-        out.append(view[at:until])
-        at = until
-    if at != len(records):
-        raise ValueError("more records than the batches' headers count")
-
-
-def _behind_records(records: bytes, position: int, count: int) -> int:
-    """Where ``count`` records that begin at ``position`` end; each begins with its size."""
-    for _ in range(count):
-        size = shift = 0
-        while True:
-            byte = records[position]
-            position += 1
-            size |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        # Zigzag: sizes are never negative.
-        position += size >> 1
-    return position
+    header = _HEADER.pack(
+        0, HEADER_BYTES - _PREFIX_BYTES + len(records), -1, 2, 0, 0, total - 1, 0, 0, -1, -1, -1,
+        total,
+    )  # fmt: skip
+    found = list(DefaultRecordBatch(header + records))
+    bases = [batch.first_timestamp for batch in batches]
+    if total > len(bases):
+        bases = [base for base, count in zip(bases, counts, strict=True) for _ in range(count)]
+    return ((base + r.timestamp, r) for base, r in zip(bases, found, strict=True))
 
 
 def _compress(codec: int, data: bytes) -> bytes:
@@ -126,7 +109,7 @@ def _compress(codec: int, data: bytes) -> bytes:
     raise ValueError(f"unknown codec {codec}")
 
 
-def _decompress(codec: int, frames: list[memoryview]) -> bytes:
+def _decompress(codec: int, frames: list[bytes]) -> bytes:
     """The contents of frames, one behind the other."""
     if codec == GZIP:
         # A decoder for many members is slower than many for one.

@@ -27,6 +27,8 @@ _UNREAD_FROM_BYTES = 8 << 10
 _PREFIX_BYTES = 12
 _MAGIC_AT = 16
 _ALIKE_AT_ONCE = 4096
+#: So many of one size in a row are more than a coincidence.
+_STREAK = 8
 _read_length = struct.Struct(">i").unpack_from
 
 
@@ -94,15 +96,19 @@ def _behind_small(records: memoryview, position: int, end: int, small: int) -> i
     What is only partly there is left out. There are many, so neighbours of one size (records of a
     fixed layout) are counted at once, and the rest in a tight loop.
     """
-    size = 0
+    size = streak = 0
     while position + HEADER_BYTES <= end:
         before, size = size, _PREFIX_BYTES + _read_length(records, position + 8)[0]
         if size > small or position + size > end:
             break
-        if size == before:
-            position += size * _alike(records, position, end, size)
+        if size != before:
+            streak = 0
+        elif streak < _STREAK:
+            streak += 1
         else:
-            position += size
+            position += size * _alike(records, position, end, size)
+            continue
+        position += size
     return position
 
 

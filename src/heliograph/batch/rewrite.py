@@ -18,7 +18,7 @@ import cramjam
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from heliograph.batch.codecs import NONE, compressed, inflated
+from heliograph.batch.codecs import NONE, compressed, records_of
 from heliograph.batch.header import header_at
 from heliograph.batch.pieces import AbortedTransactions, CorruptBatch, Piece, Refused, Rules
 from heliograph.batch.records import Record
@@ -58,22 +58,26 @@ def merge(region: memoryview, start: int, rules: Rules) -> Piece | None:
         return None
     if not all(map(DefaultRecordBatch.validate_crc, batches)):
         return None
-    codec = batches[0].compression_type
+    first, following = batches[0].base_offset, batches[-1].next_offset
+    draft = _Draft(batches[0].compression_type, rules, _UNBOUNDED)
+    draft.begin(first, _NOTHING)
+    append = draft.append
     try:
         if attributes:
-            batches = _batches(inflated(data))
-        records = list(chain.from_iterable(batches))
+            stamped = list(records_of(data, batches))
+            if following - first != len(stamped):
+                return None
+            for index, (timestamp, record) in enumerate(stamped):
+                append(index, timestamp, record.key, record.value, record.headers)
+        else:
+            records = list(chain.from_iterable(batches))
+            if following - first != len(records):
+                return None
+            for index, record in enumerate(records):
+                append(index, record.timestamp, record.key, record.value, record.headers)
     except UNREADABLE:
         return None
-    following = batches[-1].next_offset
-    if not records or following - batches[0].base_offset != len(records):
-        return None
-    draft = _Draft(codec, rules, _UNBOUNDED)
-    draft.begin(records[0].offset, _NOTHING)
-    append = draft.append
-    for index, record in enumerate(records):
-        append(index, record.timestamp, record.key, record.value, record.headers)
-    [piece] = draft.finish(len(records), following)
+    [piece] = draft.finish(following - first, following)
     return piece if isinstance(piece, Piece) and len(piece.data) <= rules.max_bytes else None
 
 
