@@ -18,7 +18,7 @@ from aiokafka.codec import snappy_encode
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from heliograph.batch.crc import crc32c
-from heliograph.batch.header import HEADER_BYTES
+from heliograph.batch.header import HEADER, HEADER_BYTES
 
 #: A record's timestamp and the record itself, as aiokafka has it.
 Stamped = tuple[int, Any]
@@ -32,7 +32,6 @@ _GZIP_FORMAT = 31
 _LEVEL = 1
 _LENGTH = struct.Struct(">i")
 _read_length = _LENGTH.unpack_from
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _codec = attrgetter("compression_type")
 _ATTRIBUTES = struct.Struct(">h")
 _CRC = struct.Struct(">I")
@@ -82,7 +81,7 @@ def _records_at_once(
     counts = [batch.last_offset_delta + 1 for batch in batches]
     total = sum(counts)
     records = _decompress(codec, frames)
-    header = _HEADER.pack(
+    header = HEADER.pack(
         0, HEADER_BYTES - _PREFIX_BYTES + len(records), -1, 2, 0, 0, total - 1, 0, 0, -1, -1, -1,
         total,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from heliograph.batch.crc import MAX_UNREAD_BYTES, crc32c, restamped
 
 HEADER_BYTES = 61
 _LENGTH_END = 12
-_FIELDS = struct.Struct(">qiibIhiqqqhii")
+HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")
 _OUTSIDE_CRC = struct.Struct(">qiibI")
 _IDENTITY = struct.Struct(">qhi")
@@ -81,7 +81,7 @@ class BatchHeader(NamedTuple):
 
 def header_at(records: memoryview, position: int) -> BatchHeader:
     """The header of the batch (magic 2) that begins at ``position``."""
-    return BatchHeader._make(_FIELDS.unpack_from(records, position))
+    return BatchHeader._make(HEADER.unpack_from(records, position))
 
 
 def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

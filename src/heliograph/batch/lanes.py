@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from heliograph.batch.alike import merge_alike
 from heliograph.batch.crc import MAX_UNREAD_BYTES
 from heliograph.batch.header import HEADER_BYTES, BatchHeader, crc_matches, header_at
 from heliograph.batch.pieces import AbortedTransactions, CorruptBatch, Piece, Refused, Rules
@@ -56,7 +57,7 @@ def pieces(
             behind = _behind_small(records, following, most, rules.small_bytes)
             if behind > following or legacy:
                 region = records[position:behind]
-                merged = merge(region, start, rules)
+                merged = merge_alike(region, start, rules) or merge(region, start, rules)
                 if merged is not None:
                     yield merged
                 else:
