@@ -57,7 +57,7 @@ def chance(request):
 def test_killed_while_padding(mirroring, topic_name, chance):
     flow = mirroring.leasing(identical=True, paddable=True)
     flow.create(topic_name)
-    start = 20_000_000
+    start = 50_000_000
     fill(flow, TopicPartition(topic_name, 0), start)
     flow.write(topic_name, numbered(2000))
     ends = kill_and_finish(flow, topic_name, chance)
