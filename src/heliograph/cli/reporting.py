@@ -76,7 +76,7 @@ def table(statuses: Sequence[FlowStatus]) -> Table:
         state = f"[red]{len(s.failed)} failing" if s.failed else "[green]mirroring"
         if not s.failed and s.lag_records == 0:
             state = "[green]in step"
-        if s.waiting and not s.failed:
+        if s.waiting and not s.failed and s.lag_records == 0:
             state = "[yellow]waiting for an open transaction on the source"
         if s.state == STANDING_BY:
             state = f"[yellow]{STANDING_BY}"
