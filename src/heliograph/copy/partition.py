@@ -228,7 +228,7 @@ class PartitionCopy:
 
 #: A longer gap is not filled: it would take minutes.
 MOST_MARKERS = 1_000_000
-#: One request writes so many markers into a partition at most; the broker needs 60 us for each.
+#: One request writes so many markers into a partition at most: the broker appends each alone.
 _MARKERS_AT_ONCE = 500
 
 

@@ -234,7 +234,9 @@ class TargetSide:
             return
         if error == NONE and isinstance(item, Gap):
             p.ack_target += item.markers
-            self._go_on(p)
+            # Still alone, if it was: a marker is not written under the signature.
+            if p.alone and p.queue:
+                self.links[p.target_leader].ready[p.target] = p
         elif is_retriable(error):
             self._desk.disturb(p, f"filling a gap in {p.target}: {error_name(error)}")
         else:
