@@ -27,6 +27,7 @@ def flow(lab, topic_name, tmp_path):
         replication.factor = 1
         offset-syncs.topic.replication.factor = 1
         heartbeats.topic.replication.factor = 1
+        checkpoints.topic.replication.factor = 1
     """)
     a, b = client(lab["A"]), client(lab["B"])
     create_topic(a, topic_name, PARTITIONS)

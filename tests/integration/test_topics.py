@@ -29,6 +29,7 @@ class Pair:
             "replication.factor = 1",
             "offset-syncs.topic.replication.factor = 1",
             "heartbeats.topic.replication.factor = 1",
+            "checkpoints.topic.replication.factor = 1",
             "heartbeats.replication.enabled = false",
             *(f"{key} = {value}" for key, value in keys.items()),
         ]

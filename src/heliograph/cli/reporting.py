@@ -65,6 +65,18 @@ def offsets(s: FlowStatus) -> str:
     return f"{s.identical} identical, {s.translated} translated" if s.identical else "translated"
 
 
+def failing_jobs(s: FlowStatus) -> list[str]:
+    """What each control job that failed says, and when it is tried again."""
+    return [
+        f"{j.description}: {j.last_error} (again at {_clock(j.next_run)})"
+        for j in s.jobs if j.last_error
+    ]  # fmt: skip
+
+
+def _clock(when: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(when))
+
+
 def table(statuses: Sequence[FlowStatus]) -> Table:
     """One row a flow; failing partitions below, each with its reason."""
     grid = Table(title="heliograph", title_justify="left", expand=False)
@@ -88,6 +100,8 @@ def table(statuses: Sequence[FlowStatus]) -> Table:
     for s in statuses:
         for partition, text in [*s.failed.items(), *s.waiting.items()][:5]:
             grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {escape(text)}\n"
+        for job in failing_jobs(s):
+            grid.caption = f"{grid.caption or ''}{escape(job)}\n"
     return grid
 
 
@@ -194,6 +208,8 @@ def _plain_status(s: FlowStatus) -> str:
         line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition}: {text}"
     for partition, error in s.failed.items():
         line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition} cannot be mirrored: {error}"
+    for job in failing_jobs(s):
+        line += f"\n{time.strftime('%H:%M:%S')} {job}"
     return line
 
 

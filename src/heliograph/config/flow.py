@@ -53,6 +53,20 @@ class FlowConfig:
     emit_heartbeats_interval_seconds: int
     heartbeats_topic_replication_factor: int
     heartbeats_replication_enabled: bool
+    use_defaults_from: str
+    sync_topic_configs_enabled: bool
+    sync_topic_configs_interval_seconds: int
+    sync_topic_acls_enabled: bool
+    sync_topic_acls_interval_seconds: int
+    groups: tuple[str, ...]
+    groups_exclude: tuple[str, ...]
+    refresh_groups_enabled: bool
+    refresh_groups_interval_seconds: int
+    emit_checkpoints_enabled: bool
+    emit_checkpoints_interval_seconds: int
+    sync_group_offsets_enabled: bool
+    sync_group_offsets_interval_seconds: int
+    checkpoints_topic_replication_factor: int
     admin_timeout_ms: int
     lease_seconds: int
     ledger_topic_replication_factor: int
@@ -61,6 +75,11 @@ class FlowConfig:
     offsets: str
     on_refused: str
     follow_log_start: bool
+    target_configs: str
+    on_topic_deleted: str
+    acls_prefixed: bool
+    acls_groups: bool
+    acls_revoke: bool
     compression_type: str
     auto_offset_reset: str
     isolation_level: str

@@ -14,7 +14,6 @@ _LATER = "Comes in a later release."
 _top = partial(Key, scope=Scope.TOP)
 _flow = partial(Key, scope=Scope.FLOW)
 _accepted = partial(Key, scope=Scope.FLOW, status=Status.ACCEPTED, importance="low")
-_later = partial(_accepted, later=True)
 
 
 def _removed(name: str, replacement: str, doc: str) -> Key:
@@ -74,7 +73,7 @@ FLOW_KEYS: tuple[Key, ...] = (
     _flow("topics.exclude", Type.REGEX_LIST, "Topics not to mirror; wins over topics.",
           default=r"mm2.*\.internal, .*\.replica, __.*", importance="high"),
     _flow("config.properties.exclude", Type.REGEX_LIST,
-          "Topic properties that are not copied to the remote topic when it is created.",
+          "Topic properties that are not copied to remote topics.",
           default="follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
           "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
           "log.message.timestamp.after.max.ms, message.timestamp.type, "
@@ -103,12 +102,20 @@ FLOW_KEYS: tuple[Key, ...] = (
               "Classes named in a file are never loaded; only the default is accepted.",
               default=f"{_MIRROR}.DefaultConfigPropertyFilter",
               allowed=_class_names("DefaultConfigPropertyFilter")),
-    _later("use.defaults.from", Type.STRING, f"Part of config sync. {_LATER}", default="target",
-           allowed=("source", "target"), top_level=False),
-    _later("sync.topic.configs.enabled", Type.BOOLEAN, _LATER, default="true"),
-    _later("sync.topic.configs.interval.seconds", Type.INT, _LATER, default="600", minimum=1),
-    _later("sync.topic.acls.enabled", Type.BOOLEAN, _LATER, default="true"),
-    _later("sync.topic.acls.interval.seconds", Type.INT, _LATER, default="600", minimum=1),
+    _flow("use.defaults.from", Type.STRING,
+          "Whose default holds for a property that the source topic does not set: with source, the"
+          " source's default is written to the remote topic.", default="target",
+          allowed=("source", "target"), top_level=False),
+    _flow("sync.topic.configs.enabled", Type.BOOLEAN,
+          "Whether the configs of remote topics follow those of their source topics.",
+          default="true"),
+    _flow("sync.topic.configs.interval.seconds", Type.INT, "How often.",
+          default="60", mm2_default="600", minimum=1),
+    _flow("sync.topic.acls.enabled", Type.BOOLEAN,
+          "Whether readers of a source topic may read its remote topic: its ACLs are copied, WRITE"
+          " left out, ALL as READ.", default="true"),
+    _flow("sync.topic.acls.interval.seconds", Type.INT, "How often.",
+          default="60", mm2_default="600", minimum=1),
     _accepted("consumer.poll.timeout.ms", Type.LONG, "Fetches wait at the broker instead.",
               default="1000", minimum=0),
     _accepted("exactly.once.support", Type.STRING, "Exactly once is always on.",
@@ -123,20 +130,30 @@ FLOW_KEYS: tuple[Key, ...] = (
               "Not used: remote topics are created with the source's partition count.",
               top_level=False),
     # Checkpoint connector
-    _later("groups", Type.REGEX_LIST, _LATER, default=".*"),
-    _later("groups.exclude", Type.REGEX_LIST, _LATER,
-           default="console-consumer-.*, connect-.*, __.*"),
+    _flow("groups", Type.REGEX_LIST,
+          "Consumer groups whose offsets are translated; each expression matches the whole id.",
+          default=".*", importance="high"),
+    _flow("groups.exclude", Type.REGEX_LIST, "Groups to leave out; wins over groups.",
+          default="console-consumer-.*, connect-.*, __.*", importance="high"),
     _accepted("group.filter.class", Type.CLASS,
               "Classes named in a file are never loaded; only the default is accepted.",
               default=f"{_MIRROR}.DefaultGroupFilter", allowed=_class_names("DefaultGroupFilter")),
-    _later("refresh.groups.enabled", Type.BOOLEAN, _LATER, default="true"),
-    _later("refresh.groups.interval.seconds", Type.INT, _LATER, default="600", minimum=1),
-    _later("emit.checkpoints.enabled", Type.BOOLEAN, _LATER, default="true"),
-    _later("emit.checkpoints.interval.seconds", Type.INT, _LATER, default="60", minimum=1),
-    _later("sync.group.offsets.enabled", Type.BOOLEAN, _LATER, default="false"),
-    _later("sync.group.offsets.interval.seconds", Type.INT, _LATER, default="60", minimum=1),
-    _later("checkpoints.topic.replication.factor", Type.INT, _LATER, default="3", minimum=-1,
-           nonzero=True),
+    _flow("refresh.groups.enabled", Type.BOOLEAN,
+          "Whether new groups are looked for while running.", default="true"),
+    _flow("refresh.groups.interval.seconds", Type.INT, "How often they are looked for.",
+          default="5", mm2_default="600", minimum=1),
+    _flow("emit.checkpoints.enabled", Type.BOOLEAN,
+          "Whether translated offsets of groups are written to <source>.checkpoints.internal on the"
+          " target.", default="true"),
+    _flow("emit.checkpoints.interval.seconds", Type.INT, "How often.",
+          default="2", mm2_default="60", minimum=1),
+    _flow("sync.group.offsets.enabled", Type.BOOLEAN,
+          "Whether translated offsets are also committed on the target, for groups that are not in"
+          " use there.", default="false", importance="high"),
+    _flow("sync.group.offsets.interval.seconds", Type.INT, "How often.",
+          default="2", mm2_default="60", minimum=1),
+    _flow("checkpoints.topic.replication.factor", Type.INT, "Of the checkpoints topic.",
+          default="3", minimum=-1, nonzero=True, importance="low"),
     # Heartbeat connector
     _flow("emit.heartbeats.enabled", Type.BOOLEAN,
           "Whether the flow writes heartbeats into its target, even when it is not enabled.",
@@ -182,6 +199,22 @@ FLOW_KEYS: tuple[Key, ...] = (
     _flow("heliograph.follow.log.start", Type.BOOLEAN,
           "Whether records that the source has deleted (retention, DeleteRecords) are deleted on"
           " the target too.", default="false"),
+    _flow("heliograph.target.configs", Type.STRING,
+          "Properties that were set on a remote topic and that its source topic does not set: keep"
+          " them, or overwrite them with the default every time, as MM2 does.",
+          default="keep", allowed=("keep", "overwrite")),
+    _flow("heliograph.on.topic.deleted", Type.STRING,
+          "What becomes of a remote topic whose source topic was deleted.",
+          default="keep", allowed=("keep", "delete"), importance="high"),
+    _flow("heliograph.acls.prefixed", Type.BOOLEAN,
+          "Whether ACLs of prefixed topic patterns are copied too, with the prefix renamed.",
+          default="false"),
+    _flow("heliograph.acls.groups", Type.BOOLEAN,
+          "Whether ACLs of the consumer groups that groups selects are copied too.",
+          default="false"),
+    _flow("heliograph.acls.revoke", Type.BOOLEAN,
+          "Whether copied ACLs are removed from the target when the source has them no more; those"
+          " that others made are never touched.", default="false"),
     # Removed from MM2 in 4.0
     _removed("topics.blacklist", "topics.exclude", "Renamed."),
     _removed("groups.blacklist", "groups.exclude", "Renamed."),

@@ -206,6 +206,26 @@ class _Loader:
                 "heartbeats.topic.replication.factor"
             ),
             heartbeats_replication_enabled=values.boolean("heartbeats.replication.enabled"),
+            use_defaults_from=values.text("use.defaults.from"),
+            sync_topic_configs_enabled=values.boolean("sync.topic.configs.enabled"),
+            sync_topic_configs_interval_seconds=values.integer(
+                "sync.topic.configs.interval.seconds"
+            ),
+            sync_topic_acls_enabled=values.boolean("sync.topic.acls.enabled"),
+            sync_topic_acls_interval_seconds=values.integer("sync.topic.acls.interval.seconds"),
+            groups=values.strings("groups"),
+            groups_exclude=values.strings("groups.exclude"),
+            refresh_groups_enabled=values.boolean("refresh.groups.enabled"),
+            refresh_groups_interval_seconds=values.integer("refresh.groups.interval.seconds"),
+            emit_checkpoints_enabled=values.boolean("emit.checkpoints.enabled"),
+            emit_checkpoints_interval_seconds=values.integer("emit.checkpoints.interval.seconds"),
+            sync_group_offsets_enabled=values.boolean("sync.group.offsets.enabled"),
+            sync_group_offsets_interval_seconds=values.integer(
+                "sync.group.offsets.interval.seconds"
+            ),
+            checkpoints_topic_replication_factor=values.integer(
+                "checkpoints.topic.replication.factor"
+            ),
             admin_timeout_ms=values.integer("admin.timeout.ms"),
             lease_seconds=values.integer("heliograph.lease.seconds"),
             ledger_topic_replication_factor=values.integer(
@@ -217,6 +237,11 @@ class _Loader:
             offsets=values.text("heliograph.offsets"),
             on_refused=values.text("heliograph.on.refused"),
             follow_log_start=values.boolean("heliograph.follow.log.start"),
+            target_configs=values.text("heliograph.target.configs"),
+            on_topic_deleted=values.text("heliograph.on.topic.deleted"),
+            acls_prefixed=values.boolean("heliograph.acls.prefixed"),
+            acls_groups=values.boolean("heliograph.acls.groups"),
+            acls_revoke=values.boolean("heliograph.acls.revoke"),
             compression_type=self._resolved(clients["target", "producer"], "compression.type"),
             auto_offset_reset=self._resolved(consumer, "auto.offset.reset"),
             isolation_level=self._resolved(consumer, "isolation.level"),

@@ -1,4 +1,4 @@
-"""The internal topics of a flow: ledger, quarantine, offset syncs, heartbeats. In the driver."""
+"""The internal topics of a flow, each on the cluster where MM2 has it. Runs in the driver."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ def ensure(config: FlowConfig, source: ClusterClient | None, target: ClusterClie
                                   config.ledger_topic_replication_factor,
                                   "heliograph.ledger.topic.replication.factor",
                                   _QUARANTINE))  # fmt: skip
+        if config.emit_checkpoints_enabled:
+            wanted.append(_Wanted(target, policy.checkpoints_topic(config.flow.source),
+                                  config.checkpoints_topic_replication_factor,
+                                  "checkpoints.topic.replication.factor"))  # fmt: skip
         if config.emit_offset_syncs_enabled:
             on_source = config.offset_syncs_topic_location == "source"
             wanted.append(_Wanted(source if on_source else target, offset_syncs_topic(config),

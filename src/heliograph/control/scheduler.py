@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 log = logging.getLogger(__name__)
 
@@ -18,14 +18,35 @@ _STOP_SECONDS = 0.5
 _REST = 9
 
 
+#: What a job has to say beside success or failure: a reason or result for each subject.
+Details = Callable[[], Mapping[str, str]]
+
+
 @dataclass(slots=True)
-class Job:
-    """A job and what became of it; times are seconds since the epoch, 0 for never."""
+class JobStatus:
+    """A job and what became of it; times are seconds since the epoch, 0 for never.
+
+    Attributes:
+        last_run: when the last run began; ``took_seconds`` is how long it lasted.
+        last_error: why the last run failed; empty if it did not.
+        details: what the last run said of single subjects, e.g. why a group is not synced.
+    """
 
     description: str
     interval_seconds: float
     last_run: float = 0.0
+    next_run: float = 0.0
+    took_seconds: float = 0.0
     last_error: str = ""
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Job:
+    flow: str
+    call: Callable[[], object]
+    details: Details | None
+    status: JobStatus
 
 
 class Scheduler:
@@ -34,7 +55,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.jobs: list[Job] = []
+        self._jobs: list[_Job] = []
 
     def repeat(
         self,
@@ -42,42 +63,53 @@ class Scheduler:
         interval_seconds: float,
         description: str,
         *,
+        flow: str = "",
         first_after_seconds: float = 0.0,
+        details: Details | None = None,
     ) -> None:
         """Call now and then every ``interval_seconds``, counted from start to start.
 
         A job that takes long is given rest: at least nine times as long as it took. One that the
         start of the mirror need not wait for may begin later.
         """
-        job = Job(description, interval_seconds)
-        self.jobs.append(job)
+        job = _Job(flow, call, details, JobStatus(description, interval_seconds))
+        self._jobs.append(job)
         thread = threading.Thread(
-            target=self._loop,
-            args=(call, job, first_after_seconds),
-            name=description,
-            daemon=True,
+            target=self._loop, args=(job, first_after_seconds), name=description, daemon=True
         )
         self._threads.append(thread)
         thread.start()
 
-    def _loop(self, call: Callable[[], object], job: Job, first_after_seconds: float) -> None:
+    def jobs_of(self, flow: str) -> list[JobStatus]:
+        """How the jobs of a flow are doing, as of now."""
+        return [
+            replace(j.status, details=dict(j.details()) if j.details else {})
+            for j in self._jobs if j.flow == flow
+        ]  # fmt: skip
+
+    def _loop(self, job: _Job, first_after_seconds: float) -> None:
+        status = job.status
+        status.next_run = time.time() + first_after_seconds
         if first_after_seconds:
             self._stopping.wait(first_after_seconds)
         while not self._stopping.is_set():
+            status.last_run = time.time()
             started = time.monotonic()
             try:
-                call()
-                if job.last_error:
-                    log.info("%s: works again", job.description)
-                job.last_error = ""
+                job.call()
+                if status.last_error:
+                    log.info("%s: works again", status.description)
+                status.last_error = ""
             except Exception as error:  # noqa: BLE001 - a job must not die of its first bad day
+                text = str(error) or type(error).__name__
                 # Said once per reason: a cluster that is down for an hour is one line, not 3600.
-                if str(error) != job.last_error and not self._stopping.is_set():
-                    log.warning("%s: %s", job.description, error)
-                job.last_error = str(error)
-            job.last_run = time.time()
-            took = time.monotonic() - started
-            self._stopping.wait(max(job.interval_seconds - took, took * _REST))
+                if text != status.last_error and not self._stopping.is_set():
+                    log.warning("%s: %s", status.description, text)
+                status.last_error = text
+            took = status.took_seconds = time.monotonic() - started
+            pause = max(status.interval_seconds - took, took * _REST)
+            status.next_run = time.time() + pause
+            self._stopping.wait(pause)
 
     def stop(self) -> None:
         """Ask every job to end; those in the middle of a request are left to finish alone."""

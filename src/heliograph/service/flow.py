@@ -9,13 +9,9 @@ from contextlib import suppress
 
 from heliograph.config import FlowConfig
 from heliograph.control import internal_topics
-from heliograph.control.heartbeats import HeartbeatEmitter
-from heliograph.control.ledger_care import LedgerCare
-from heliograph.control.log_starts import LogStartFollower
 from heliograph.control.topics import TargetTopic, TopicPlan, TopicRefresh
 from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.codec import Signature
-from heliograph.ledger.keeper import LedgerKeeper
 from heliograph.ledger.registry import Registry
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
@@ -25,7 +21,7 @@ from heliograph.model import (
     OffsetSyncsTopic,
     TopicPartition,
 )
-from heliograph.policy import ledger_topic, policy_from, quarantine_topic
+from heliograph.policy import ledger_topic, quarantine_topic
 from heliograph.service.claim import FlowClaim
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
@@ -75,6 +71,12 @@ class FlowRuntime:
         client = ClusterClient(settings, f"{self.flow}|{role}")
         self._clients.append(client)
         return client
+
+    @property
+    def prepared(self) -> FlowContext:
+        """The context of an enabled flow, after `prepare`."""
+        assert self.context is not None  # noqa: S101 - only enabled flows are asked
+        return self.context
 
     # -- whose flow it is ---------------------------------------------------------------------
 
@@ -207,8 +209,7 @@ class FlowRuntime:
         """A partition of the plan as a lease names it."""
         name = self.plan.partitions[partition]
         topic = self.plan.targets.get(name, TargetTopic())
-        assert self.context is not None  # noqa: S101 - prepared
-        may = self.context.marker_id >= 0
+        may = self.prepared.marker_id >= 0
         wanted = self.config.offsets == "identical" or not topic.compacted
         return LeasedPartition(
             partition, name, until, may and wanted, topic.paddable, topic.max_bytes
@@ -248,31 +249,10 @@ class FlowRuntime:
                 + "\n  ".join(self.plan.problems),
             )
 
-    def log_starts(self) -> LogStartFollower:
-        """The job that deletes on the target what the source has deleted."""
-        assert self.context is not None  # noqa: S101 - only enabled flows are asked
-        source = self.client(self.config.source_client, "log-starts-source")
-        target = self.client(self.config.target_admin, "log-starts-target")
-        ledger = LedgerStore(target, self.context.ledger_topic)
-        return LogStartFollower(self.flow, source, target, ledger, lambda: self.plan)
-
-    def ledger_care(self) -> LedgerCare:
-        """The job that keeps the ledger small."""
-        assert self.context is not None  # noqa: S101 - only enabled flows are asked
-        target = self.client(self.config.target_admin, "ledger-target")
-        keeper = LedgerKeeper(target, self.context.ledger_topic)
-        return LedgerCare(keeper, target, self.context.producer_id, lambda: self.plan)
-
-    def heartbeats(self) -> HeartbeatEmitter:
-        """The flow's heartbeat, with a client of its own."""
-        target = self.client(self.config.target_admin, "heartbeats-target-producer")
-        return HeartbeatEmitter(self.flow, target, policy_from(self.config).heartbeats_topic())
-
     def source_ends(self) -> Mapping[TopicPartition, int]:
         """Where each partition ends now: the goal of ``run --once``."""
-        assert self.context is not None  # noqa: S101 - only enabled flows are asked
         client = self.client(self.config.source_client, "once-source")
-        read_committed = self.context.read_committed
+        read_committed = self.prepared.read_committed
         wanted = self.plan.partitions.keys()
 
         def ask() -> Mapping[TopicPartition, int]:

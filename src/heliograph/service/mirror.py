@@ -6,17 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from heliograph.config import MirrorMakerConfig
-from heliograph.control.heartbeats import HeartbeatEmitter
-from heliograph.control.ledger_care import LedgerCare
-from heliograph.control.log_starts import LogStartFollower
 from heliograph.control.scheduler import Scheduler
 from heliograph.errors import HeliographError
 from heliograph.model import Lease, TopicPartition
 from heliograph.service.engine import Engine
 from heliograph.service.flow import FlowRuntime
+from heliograph.service.jobs import jobs_of
 from heliograph.service.monitor import FlowMonitor, FlowStatus
 from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
 from heliograph.wire.errors import WireError
@@ -24,9 +23,6 @@ from heliograph.wire.errors import WireError
 log = logging.getLogger(__name__)
 
 _MEASURE_SECONDS = 2.0
-_FOLLOW_SECONDS = 10.0
-#: The ledger: not while the mirror starts, and often enough for a few MB of entries in between.
-_TEND_FIRST_SECONDS, _TEND_SECONDS = 60.0, 300.0
 _MEASURED_PER_SECOND = 200
 #: One round of ``--once`` may take this long before it is planned anew.
 _ONCE_ROUND_SECONDS = 60.0
@@ -57,27 +53,19 @@ class Mirror:
         self._monitors = [FlowMonitor(f) for f in self._enabled]
         for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
             self._scheduler.repeat(
-                monitor.measure, _measure_seconds(runtime), f"measuring the lag of {runtime.flow}"
-            )
+                monitor.measure, _measure_seconds(runtime), f"measuring the lag of {runtime.flow}",
+                flow=str(runtime.flow),
+            )  # fmt: skip
         for runtime in self._flows:
-            config = runtime.config
-            if config.emit_heartbeats_enabled:
+            for job in jobs_of(runtime):
                 self._scheduler.repeat(
-                    partial(_beat, runtime, runtime.heartbeats()),
-                    config.emit_heartbeats_interval_seconds,
-                    f"emitting heartbeats for {runtime.flow}",
+                    partial(_unless_standing_by, runtime, job.run),
+                    job.interval_seconds,
+                    job.description,
+                    flow=str(runtime.flow),
+                    first_after_seconds=job.first_after_seconds,
+                    details=job.details,
                 )
-            if config.enabled and config.follow_log_start:
-                self._scheduler.repeat(
-                    partial(_follow, runtime, runtime.log_starts()), _FOLLOW_SECONDS,
-                    f"following the log starts of {runtime.flow}",
-                )  # fmt: skip
-            if config.enabled:
-                self._scheduler.repeat(
-                    partial(_tend, runtime, runtime.ledger_care()), _TEND_SECONDS,
-                    f"tidying the ledger of {runtime.flow}",
-                    first_after_seconds=_TEND_FIRST_SECONDS,
-                )  # fmt: skip
 
     def _lease_seconds(self) -> float:
         return min((f.config.lease_seconds for f in self._enabled), default=0.0)
@@ -113,8 +101,9 @@ class Mirror:
         _all_at_once([f.close for f in self._flows])
 
     def status(self) -> list[FlowStatus]:
-        """How the enabled flows are doing."""
-        return [m.status() for m in self._monitors]
+        """How the enabled flows are doing, and their control jobs."""
+        statuses = [m.status() for m in self._monitors]
+        return [replace(s, jobs=self._scheduler.jobs_of(s.flow)) for s in statuses]
 
     # -- running ------------------------------------------------------------------------------
 
@@ -132,6 +121,7 @@ class Mirror:
                     partial(_refresh, runtime, keeper),
                     runtime.config.refresh_topics_interval_seconds,
                     f"refreshing the topics of {runtime.flow}",
+                    flow=str(runtime.flow),
                 )
         if not self._stopped.is_set():
             keeper.run()
@@ -229,19 +219,9 @@ def _measure_seconds(runtime: FlowRuntime) -> float:
     return max(_MEASURE_SECONDS, len(runtime.plan.partitions) / _MEASURED_PER_SECOND)
 
 
-def _beat(runtime: FlowRuntime, emitter: HeartbeatEmitter) -> None:
+def _unless_standing_by(runtime: FlowRuntime, run: Callable[[], object]) -> None:
     if not runtime.stands_by:
-        emitter.emit()
-
-
-def _follow(runtime: FlowRuntime, follower: LogStartFollower) -> None:
-    if not runtime.stands_by:
-        follower.follow()
-
-
-def _tend(runtime: FlowRuntime, care: LedgerCare) -> None:
-    if not runtime.stands_by:
-        care.tend()
+        run()
 
 
 def _refresh(runtime: FlowRuntime, keeper: RoundKeeper) -> None:

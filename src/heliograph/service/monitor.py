@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from heliograph.control.scheduler import JobStatus
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
@@ -73,6 +74,7 @@ class FlowStatus:
     ``identical`` and ``translated`` count the partitions whose records have the source's own
     offsets, and the others; ``waiting`` says what partitions wait for that are not behind.
     ``state`` is ``standing by`` while another mirror has the flow; the figures show its work then.
+    ``jobs`` are the flow's control jobs.
     """
 
     flow: str
@@ -89,6 +91,7 @@ class FlowStatus:
     waiting: dict[str, str]
     failed: dict[str, str]
     state: str = "mirroring"
+    jobs: list[JobStatus] = field(default_factory=list)
 
 
 class FlowMonitor:

@@ -85,7 +85,7 @@ def test_json_lines(capsys):
         "flow": "A->B", "topics": 3, "partitions": 12, "records_per_second": 1_640_000.0,
         "bytes_per_second": 2.5e9, "lag_records": 1234, "lag_seconds": 1.25,
         "records_total": 5_000_000, "identical": 12, "translated": 0, "quarantined": 0,
-        "waiting": {}, "failed": {}, "state": "mirroring",
+        "waiting": {}, "failed": {}, "state": "mirroring", "jobs": [],
     }  # fmt: skip
     assert all(x["time"] > 1.6e9 for x in said)
 

@@ -208,7 +208,7 @@ def test_hints(file, key, hint):
         ("use.defaults.from", "config.no-effect"),
         ("A->B.security.protocol", "config.no-effect"),
         ("A->A.enabled", "config.no-effect"),
-        ("A->B.groups", "config.later-key"),
+        ("A->B.metric.names.formats", "config.later-key"),
     ],
 )
 def test_each_warning(file, key, code):

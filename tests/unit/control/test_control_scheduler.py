@@ -88,7 +88,7 @@ def test_a_failing_job_goes_on_and_hurts_nobody(scheduler, said):
     scheduler.repeat(fail, 0.005, "asking the cluster")
     scheduler.repeat(lambda: others.append(1), 0.005, "something else")
     wait_for(lambda: len(attempts) >= 6 and len(others) >= 6)
-    assert scheduler.jobs[0].last_error == ""
+    assert scheduler.jobs_of("")[0].last_error == ""
     assert said == ["asking the cluster: the cluster is away", "asking the cluster: works again"]
 
 
@@ -96,10 +96,13 @@ def test_a_job_in_trouble_says_so(scheduler):
     def fail() -> None:
         raise ValueError("no")
 
-    scheduler.repeat(fail, 60, "failing")
-    [job] = scheduler.jobs
-    wait_for(lambda: job.last_run > 0)
+    scheduler.repeat(fail, 60, "failing", flow="A->B", details=lambda: {"g1": "is in use"})
+    scheduler.repeat(lambda: None, 60, "working", flow="B->A")
+    wait_for(lambda: scheduler.jobs_of("A->B")[0].last_error != "")
+    [job] = scheduler.jobs_of("A->B")
     assert (job.description, job.last_error) == ("failing", "no")
+    assert job.details == {"g1": "is in use"}
+    wait_for(lambda: scheduler.jobs_of("A->B")[0].next_run > job.last_run + 50)
 
 
 def test_a_blocked_job_delays_neither_the_others_nor_stop():
