@@ -14,6 +14,11 @@ from heliograph.errors import HeliographError
 
 _COMMANDS = {
     "run": ("heliograph.cli.run", "run_command", "Mirror the flows of an mm2.properties file."),
+    "translate": (
+        "heliograph.cli.translate",
+        "translate_command",
+        "An offset of one cluster as an offset of the other.",
+    ),
     "config": ("heliograph.cli.config", "config_group", "Look at a configuration and its keys."),
     "lab": ("heliograph.cli.lab", "lab_group", "Real Kafka clusters on this machine, to try with."),
     "prepare": ("heliograph.cli.prepare", "prepare_command", "Make later starts quicker."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 
 from heliograph.batch.records import Record, build
@@ -70,6 +71,14 @@ class LedgerStore:
             if ledger.runs and p.source_id != place.source_id
             and p._replace(source_id=place.source_id) == place
         ]  # fmt: skip
+
+    def generations(self, topic: str, partition: int, target_id: uuid.UUID) -> list[Place]:
+        """All source topics of that name that were mirrored into a target topic, oldest first."""
+        found = [
+            p for p, ledger in self._places.items()
+            if ledger.runs and (p.topic, p.partition, p.target_id) == (topic, partition, target_id)
+        ]  # fmt: skip
+        return sorted(found, key=lambda p: self._places[p].runs[0].target)
 
     # -- reading ------------------------------------------------------------------------------
 

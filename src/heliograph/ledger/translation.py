@@ -93,7 +93,7 @@ class Translator:
 
         Those whose leader did not answer are absent.
         """
-        wanted = list(places.values())
+        wanted = sorted(set(places.values()))
         starts = admin.list_offsets(self._target, metadata, wanted, admin.EARLIEST)
         # Ends first, ledger second: otherwise a run that was announced and begun in between would
         # be missed, and what lies behind its gap would be taken for what lies before it.

@@ -1,0 +1,1 @@
+"""What other programs need of a mirror: sync, small, without Spark."""
