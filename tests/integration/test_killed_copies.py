@@ -9,7 +9,7 @@ import time
 import pytest
 from consumers import same
 from mirroring import hold
-from sources import fill, numbered, transactions
+from sources import compacted_source, fill, numbered, transactions
 
 from heliograph.copy.loop import CopyLoop
 from heliograph.model import TopicPartition
@@ -76,6 +76,17 @@ def test_killed_while_filling_gaps(mirroring, topic_name, chance):
     whole = flow.offsets(flow.source, topic_name, admin.LATEST)[TopicPartition(topic_name, 0)]
     assert any(0 < end < whole for end in ends), "killed in the middle"
     assert [value for _, _, value, *_ in same(flow, topic_name)] == committed
+
+
+def test_killed_while_filling_the_holes_of_a_compacted_topic(quick, topic_name, chance):
+    """The target forgets producers at once, too: what is missing is found in its log."""
+    flow = quick.leasing(identical=True, paddable=True)
+    keys = range(40_000)
+    compacted_source(quick, topic_name, [keys, chance.sample(keys, 20_000)])
+    ends = kill_and_finish(flow, topic_name, chance)
+    whole = flow.offsets(flow.source, topic_name, admin.LATEST)[TopicPartition(topic_name, 0)]
+    assert any(0 < end < whole for end in ends), "killed in the middle"
+    assert len(same(flow, topic_name)) > len(keys)
 
 
 @pytest.mark.parametrize("identical", [False, True])

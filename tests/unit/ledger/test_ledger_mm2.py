@@ -25,18 +25,18 @@ def test_heartbeat_bytes():
 
 
 @given(names, st.integers(0, 1 << 30), offsets, offsets)
-def test_offset_sync_round_trip(topic, partition, upstream, downstream):
+def test_s58_offset_sync_round_trip(topic, partition, upstream, downstream):
     sync = OffsetSync(topic, partition, upstream, downstream)
     assert OffsetSync.decode(*sync.encode()) == sync
 
 
 @given(names, names, offsets)
-def test_heartbeat_round_trip(source, target, timestamp):
+def test_s58_heartbeat_round_trip(source, target, timestamp):
     beat = Heartbeat(source, target, timestamp)
     assert Heartbeat.decode(*beat.encode()) == beat
 
 
-def test_an_unknown_heartbeat_version_is_refused():
+def test_s58_an_unknown_heartbeat_version_is_refused():
     key, value = Heartbeat("A", "B", 1).encode()
     with pytest.raises(ValueError, match="version 1"):
         Heartbeat.decode(key, b"\x00\x01" + value[2:])

@@ -26,7 +26,7 @@ def syncs():
     return made
 
 
-def test_the_first_batch_of_a_lease_is_synced():
+def test_s52_the_first_batch_of_a_lease_is_synced():
     fresh = OffsetSyncs(100)
     assert not fresh.due
     fresh.acknowledged(P, 500, 509, 42)
@@ -35,7 +35,7 @@ def test_the_first_batch_of_a_lease_is_synced():
     assert not fresh.due
 
 
-def test_small_steps_wait_until_the_delayed_are_taken(syncs):
+def test_s54_small_steps_wait_until_the_delayed_are_taken(syncs):
     syncs.acknowledged(P, 10, 19, 19)
     syncs.acknowledged(P, 20, 29, 29)
     assert not syncs.due
@@ -45,30 +45,30 @@ def test_small_steps_wait_until_the_delayed_are_taken(syncs):
 
 
 @pytest.mark.parametrize(("last", "due"), [(108, False), (109, False), (110, True)])
-def test_offset_lag_max(syncs, last, due):
+def test_s52_offset_lag_max(syncs, last, due):
     # MM2: downstream - (last sync downstream + 1) >= offset.lag.max
     syncs.acknowledged(P, 10, last, last)
     assert syncs.due is due
 
 
-def test_a_gap_on_the_source_is_synced_at_once(syncs):
+def test_s52_a_gap_on_the_source_is_synced_at_once(syncs):
     syncs.acknowledged(P, 11, 12, 11)
     assert syncs.take(delayed=False) == [sync(12, 11)]
 
 
-def test_a_target_that_went_back_is_synced_at_once(syncs):
+def test_s52_a_target_that_went_back_is_synced_at_once(syncs):
     syncs.acknowledged(P, 10, 10, 3)
     assert syncs.take(delayed=False) == [sync(10, 3)]
 
 
-def test_offset_lag_max_zero_syncs_every_time():
+def test_s53_offset_lag_max_zero_syncs_every_time():
     every = OffsetSyncs(0)
     for n in range(5):
         every.acknowledged(P, n, n, n)
         assert every.take(delayed=False) == [sync(n, n)]
 
 
-def test_while_one_is_due_the_latest_replaces_it(syncs):
+def test_s55_while_one_is_due_the_latest_replaces_it(syncs):
     syncs.acknowledged(P, 50, 50, 10)
     syncs.acknowledged(P, 51, 52, 12)
     assert syncs.take(delayed=True) == [sync(52, 12)]
@@ -100,7 +100,7 @@ def test_partitions_do_not_disturb_each_other(syncs):
         max_size=40,
     )
 )
-def test_translation_is_never_older_than_offset_lag_max(steps):
+def test_s71_translation_is_never_older_than_offset_lag_max(steps):
     """Every batch is synced, or within offset.lag.max of one that is written or waiting."""
     syncs = OffsetSyncs(100)
     source = target = 0

@@ -74,7 +74,7 @@ def everywhere(rows):
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_every_offset_both_ways(history, random):
+def test_s45_every_offset_both_ways(history, random):
     shuffled = list(history.runs)
     random.shuffle(shuffled)
     for runs in (history.runs, shuffled, unpack(pack(history.runs))):
@@ -171,7 +171,7 @@ def test_foreign_records_at_the_end_are_nobodys_progress():
     assert ledger.to_source(7, end=5) == 5, "five are ours, the other two somebody else's"
 
 
-def test_an_empty_ledger_translates_nothing():
+def test_s45_an_empty_ledger_translates_nothing():
     with pytest.raises(KeyError):
         PartitionLedger().to_target(0)
     with pytest.raises(KeyError):
