@@ -43,8 +43,8 @@ def translate_command(
     """
     flows = flows_of(file, flow)
     if len(flows) > 1:
-        names = ", ".join(f"'{f.flow}'" for f in flows)
-        raise ConfigError("config.which-flow", f"{file} has {len(flows)} flows", f"--flow {names}")
+        choice = " or ".join(f"--flow '{f.flow}'" for f in flows)
+        raise ConfigError("config.which-flow", f"{file} has {len(flows)} flows", f"say {choice}")
     config = flows[0]
     with asking_clusters(), FlowOffsets(config) as translator:
         across = translator.to_source if reverse else translator.to_target
