@@ -21,7 +21,8 @@ demo: install  ## Two real clusters, a mirror killed in mid-copy, and the proof
 	$(BIN)/heliograph demo
 
 test: install  ## All tests, with real brokers, real Spark and the real MM2
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/chaos
+	$(BIN)/pytest tests/chaos
 
 lint: install  ## ruff, mypy, import rules, generated docs up to date
 	$(BIN)/ruff format --check .

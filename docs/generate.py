@@ -86,7 +86,8 @@ def _default(key: Key) -> str:
 
 def _values(key: Key) -> str:
     if key.allowed:
-        return ", ".join(_code(value) if value else "empty" for value in key.allowed)
+        own = f", or an entry point in {_code(key.plugins)}" if key.plugins else ""
+        return ", ".join(_code(value) if value else "empty" for value in key.allowed) + own
     minimum = "" if key.minimum is None else f" >= {key.minimum}"
     return f"{key.type}{minimum}{', not 0' if key.nonzero else ''}"
 

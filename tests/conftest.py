@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,37 @@ def lab_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabFactory
 def module_lab_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabFactory]:
     """As ``lab_factory``; the labs end with the module."""
     yield from _factory(tmp_path_factory)
+
+
+@pytest.fixture
+def install_package(tmp_path: Path) -> Callable[..., Path]:
+    """Leaves a package as an installer does, code and dist-info; returns the folder for a path."""
+
+    def install(name: str, entry_points: Mapping[str, Mapping[str, str]], code: str = "") -> Path:
+        site = tmp_path / f"site-{name}"
+        module = name.replace("-", "_")
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        lines = [
+            line
+            for group, entries in entry_points.items()
+            for line in (f"[{group}]", *(f"{key} = {to}" for key, to in entries.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        (site / f"{module}.py").write_text(code)
+        return site
+
+    return install
+
+
+@pytest.fixture
+def example_package(install_package: Callable[..., Path]) -> Path:
+    """The example of docs/extending.md, installed."""
+    folder = Path(__file__).parents[1] / "docs" / "examples" / "heliograph-teams"
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    code = (folder / "heliograph_teams.py").read_text()
+    return install_package(project["name"], project["entry-points"], code)
 
 
 @pytest.fixture

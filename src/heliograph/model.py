@@ -92,6 +92,7 @@ class LeasedPartition:
         identical: whether target offsets are to be the source's own, gaps filled.
         paddable: whether the target topic takes filler records and lets them be deleted again.
         max_bytes: the target topic's max.message.bytes.
+        withheld: why it must not be begun, if it was never mirrored; its receipt says so then.
     """
 
     source: TopicPartition
@@ -100,6 +101,7 @@ class LeasedPartition:
     identical: bool = False
     paddable: bool = False
     max_bytes: int = 1 << 30
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)

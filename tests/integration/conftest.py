@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from heliograph.copy import links
 from heliograph.lab import Lab
 
-pytest.register_assert_rewrite("mirroring")
+pytest.register_assert_rewrite("mirroring", "pairs")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,3 +53,27 @@ def quick(quick_lab: Lab) -> Iterator[Any]:
     made = import_module("mirroring").Mirroring.of(quick_lab)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def guarded_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A and B have authorizers: alice may do everything, bob, carol and dave nothing."""
+    folder = tmp_path_factory.mktemp("guarded")
+    shared = Lab(folder, security="SASL_PLAINTEXT", authorizer=True)
+    shared.start()
+    yield shared
+    shared.stop(grace_s=0)
+
+
+@pytest.fixture
+def pair(lab: Lab, tmp_path: Path) -> Iterator[Any]:
+    """Makes flows A->B of the shared lab from keys (see ``Pair``)."""
+    made: list[Any] = []
+
+    def make(**keys: str) -> Any:
+        made.append(import_module("pairs").Pair(lab, tmp_path, **keys))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

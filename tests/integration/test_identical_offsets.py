@@ -85,7 +85,7 @@ def test_a_late_start_where_records_cannot_be_deleted_is_filled_with_markers(mir
     assert [offset for offset, *_ in same(only, topic_name)] == [1700, 1701, 1702]
 
 
-def test_a_foreign_record_is_told_and_the_next_gap_makes_up_for_it(identical, topic_name):
+def test_s44_a_foreign_record_is_told_and_the_next_gap_makes_up_for_it(identical, topic_name):
     identical.create(topic_name)
     transactions(identical, topic_name, [(numbered(4), True)])
     identical.copy(topic_name)

@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 
 import pytest
-from mirroring import settings, wait_for
+from mirroring import hold, wait_for
+from pairs import Pair
 
-from heliograph.config import load
 from heliograph.control import internal_topics
-from heliograph.control.topics import TopicRefresh
 from heliograph.errors import StartError
-from heliograph.model import TopicPartition
+from heliograph.model import Lease, TopicPartition
 from heliograph.policy import ledger_topic
+from heliograph.service.flow import FlowRuntime
 from heliograph.wire import admin
-from heliograph.wire.cluster import ClusterClient
 
 
-class Pair:
-    """Flow A->B of a configuration, with clients of both clusters."""
-
-    def __init__(self, lab, folder: Path, **keys: str) -> None:
-        text = [
-            "clusters = A, B",
-            f"A.bootstrap.servers = {lab['A'].bootstrap}",
-            f"B.bootstrap.servers = {lab['B'].bootstrap}",
-            "A->B.enabled = true",
-            "replication.factor = 1",
-            "offset-syncs.topic.replication.factor = 1",
-            "heartbeats.topic.replication.factor = 1",
-            "checkpoints.topic.replication.factor = 1",
-            "heartbeats.replication.enabled = false",
-            *(f"{key} = {value}" for key, value in keys.items()),
-        ]
-        path = folder / "mm2.properties"
-        path.write_text("\n".join(text))
-        self.config = next(f for f in load(path).flows if str(f.flow) == "A->B")
-        self.source = ClusterClient(settings(lab, "A"), "test")
-        self.target = ClusterClient(settings(lab, "B"), "test")
-        self.refresh = TopicRefresh(self.config, self.source, self.target).refresh
-
-    def create(self, client, name, partitions=1, configs=None):
-        new = admin.NewTopic(name, partitions, 1, configs or {})
-        assert admin.create_topics(client, [new], 30_000) == {}
-        wait_for(lambda: self.count(client, name) == partitions)
-
-    @staticmethod
-    def count(client, name):
-        found = client.metadata([name]).topics.get(name)
-        return len(found.partitions) if found else 0
-
-    def overrides(self, client, name):
-        return wait_for(lambda: admin.topic_overrides(client, [name]))[name]
-
-    def close(self):
-        self.source.close()
-        self.target.close()
-
-
-@pytest.fixture
-def pair(lab, tmp_path):
-    made = []
-
-    def make(**keys: str) -> Pair:
-        made.append(Pair(lab, tmp_path, **keys))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-def test_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, topic_name):
+def test_s26_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, topic_name):
     p = pair(topics=topic_name)
     configs = {
         "cleanup.policy": "compact",
@@ -93,14 +38,14 @@ def test_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, topic
     }
 
 
-def test_custom_exclusion_of_configs(pair, topic_name):
+def test_s32_custom_exclusion_of_configs_at_creation(pair, topic_name):
     p = pair(**{"topics": topic_name, "config.properties.exclude": r"max\..*"})
     p.create(p.source, topic_name, 1, {"max.message.bytes": "123456", "retention.ms": "777000"})
     p.refresh()
     assert p.overrides(p.target, f"A.{topic_name}") == {"retention.ms": "777000"}
 
 
-def test_growth_of_the_source_reaches_the_target(pair, topic_name):
+def test_s29_growth_of_the_source_reaches_the_target(pair, topic_name):
     p = pair(topics=topic_name)
     p.create(p.source, topic_name, 1)
     assert len(p.refresh().partitions) == 1
@@ -109,6 +54,21 @@ def test_growth_of_the_source_reaches_the_target(pair, topic_name):
     plan = wait_for(lambda: (found := p.refresh()) and len(found.partitions) == 4 and found)
     assert plan.problems == []
     assert p.count(p.target, f"A.{topic_name}") == 4
+
+
+def test_s29_new_partitions_are_mirrored_from_their_start(pair, mirroring, topic_name):
+    p = pair(topics=topic_name)
+    mirroring.create(topic_name)
+    mirroring.write(topic_name, [b"old"])
+    mirroring.copy(topic_name)
+    assert admin.create_partitions(p.source, {topic_name: 2}, 30_000) == {}
+    mirroring.await_topic(p.source, topic_name, 2)
+    mirroring.write(topic_name, [b"new-0", b"new-1"], partition=1)
+    wait_for(lambda: len(p.refresh().partitions) == 2)
+    mirroring.await_topic(p.target, f"A.{topic_name}", 2)
+    mirroring.copy(topic_name)
+    assert mirroring.values(topic_name, 1) == [b"new-0", b"new-1"]
+    assert mirroring.values(topic_name, 0) == [b"old"]
 
 
 def test_a_target_with_fewer_partitions_is_grown(pair, topic_name):
@@ -144,6 +104,57 @@ def test_refreshing_again_changes_nothing(pair, topic_name):
     assert p.target.metadata([f"A.{topic_name}"]).topics[f"A.{topic_name}"] == before
 
 
+def test_s27_a_remote_topic_that_is_not_there_is_created_again(pair, topic_name):
+    p = pair(topics=topic_name)
+    p.create(p.source, topic_name)
+    p.mirrored(topic_name)
+    remote = f"A.{topic_name}"
+    first = p.target.metadata([remote]).topics[remote].topic_id
+    p.refresh()
+    assert p.target.metadata([remote]).topics[remote].topic_id == first, "once there, never again"
+    p.delete(p.target, remote)
+    p.mirrored(topic_name)
+    assert p.target.metadata([remote]).topics[remote].topic_id != first
+
+
+def test_s28_a_target_topic_alone_is_nothing_to_mirror(pair, topic_name):
+    p = pair(topics=topic_name)
+    p.create(p.target, f"A.{topic_name}", 2)
+    assert p.refresh().partitions == {}
+    p.create(p.source, topic_name, 1)
+    assert p.refresh().partitions == {TopicPartition(topic_name, 0): f"A.{topic_name}"}
+
+
+def test_s41_a_new_topic_is_picked_up_while_running_and_mirrored(pair, mirroring, topic_name):
+    """All of a running mirror but Spark."""
+    first, second = f"{topic_name}-1", f"{topic_name}-2"
+    p = pair(topics=f"{topic_name}.*")
+    p.create(p.source, first)
+    runtime = FlowRuntime(p.config)
+    try:
+        runtime.prepare(30)
+        wait_for(lambda: runtime.refresh_topics() or runtime.plan.partitions)
+        assert not runtime.refresh_topics()
+        p.create(p.source, second)
+        mirroring.write(second, [b"a", b"b"])
+        wait_for(runtime.refresh_topics)
+        mirroring.await_topic(p.target, f"A.{second}", 1)
+        leased = runtime.leased(TopicPartition(second, 0), until=2)
+        now = time.time()
+        receipts = hold(Lease(runtime.prepared, (leased,), now, now + 30))
+        assert [(r.error, r.source_position) for r in receipts] == [("", 2)]
+    finally:
+        runtime.close()
+    assert mirroring.values(second) == [b"a", b"b"]
+
+
+def test_s42_a_topic_with_only_some_partitions_written(mirroring, topic_name):
+    mirroring.create(topic_name, partitions=4)
+    mirroring.write(topic_name, [b"only"], partition=2)
+    mirroring.copy(topic_name)
+    assert [mirroring.values(topic_name, i) for i in range(4)] == [[], [], [b"only"], []]
+
+
 def test_topics_that_are_never_mirrored(pair, topic_name):
     p = pair(topics=".*")
     others = [
@@ -168,9 +179,12 @@ def test_heartbeats_are_mirrored_whatever_the_filter_says(pair, topic_name):
     for name in ("heartbeats", "C.heartbeats"):
         if not p.count(p.source, name):
             p.create(p.source, name, 1, {"cleanup.policy": "compact"})
-    plan = p.refresh()
-    assert plan.partitions[TopicPartition("heartbeats", 0)] == "A.heartbeats"
-    assert plan.partitions[TopicPartition("C.heartbeats", 0)] == "A.C.heartbeats"
+    wanted = {
+        TopicPartition("heartbeats", 0): "A.heartbeats",
+        TopicPartition("C.heartbeats", 0): "A.C.heartbeats",
+    }
+    # A topic that was just created is not visible at once.
+    wait_for(lambda: wanted.items() <= p.refresh().partitions.items())
 
 
 def test_a_replication_factor_too_large_is_explained(pair, topic_name):
@@ -208,10 +222,19 @@ def test_internal_topics_are_compacted_and_made_once(pair, topic_name):
         assert p.overrides(client, name)["cleanup.policy"] == "compact"
 
 
-def test_offset_syncs_on_the_target(pair, topic_name):
+def test_s57_offset_syncs_on_the_target(pair, topic_name):
     p = pair(**{"topics": topic_name, "offset-syncs.topic.location": "target"})
     internal_topics.ensure(p.config, p.source, p.target)
     assert p.count(p.target, "mm2-offset-syncs.A.internal") == 1
+
+
+def test_s57_no_offset_syncs_where_they_are_not_wanted(lab_factory, tmp_path):
+    fresh = lab_factory()
+    p = Pair(fresh, tmp_path, **{"A->B.emit.offset-syncs.enabled": "false"})
+    internal_topics.ensure(p.config, p.source, p.target)
+    for client in (p.source, p.target):
+        assert not [t for t in client.metadata().topics if t.startswith("mm2-offset-syncs")]
+    p.close()
 
 
 def test_internal_topics_that_do_not_fit_name_every_key(lab_factory, tmp_path):

@@ -19,6 +19,18 @@ _COMMANDS = {
         "translate_command",
         "An offset of one cluster as an offset of the other.",
     ),
+    "topics": ("heliograph.cli.topics", "topics_group", "What is done about remote topics."),
+    "groups": (
+        "heliograph.cli.groups",
+        "groups_command",
+        "Consumer groups, and where they stand on the target.",
+    ),
+    "acls": ("heliograph.cli.acls", "acls_group", "What is copied of the source's ACLs."),
+    "client": (
+        "heliograph.cli.client",
+        "client_group",
+        "Ask a cluster about those that are mirrored to it.",
+    ),
     "config": ("heliograph.cli.config", "config_group", "Look at a configuration and its keys."),
     "lab": ("heliograph.cli.lab", "lab_group", "Real Kafka clusters on this machine, to try with."),
     "prepare": ("heliograph.cli.prepare", "prepare_command", "Make later starts quicker."),

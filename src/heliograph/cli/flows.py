@@ -10,7 +10,7 @@ import click
 
 from heliograph.config import FlowConfig, load
 from heliograph.errors import ConfigError, HeliographError
-from heliograph.wire.errors import AuthenticationFailed, WireError
+from heliograph.wire.errors import AuthenticationFailed, BrokerError, WireError
 
 __all__ = ["asking_clusters", "file_argument", "flow_option", "flows_of"]
 
@@ -40,5 +40,7 @@ def asking_clusters() -> Iterator[None]:
     except AuthenticationFailed as error:
         hint = "check security.protocol, sasl.* and ssl.* of that cluster"
         raise HeliographError("cluster.authentication", str(error), hint) from error
+    except BrokerError as error:
+        raise HeliographError("cluster.refused", str(error)) from error
     except WireError as error:
         raise HeliographError("cluster.unreachable", str(error)) from error

@@ -43,7 +43,7 @@ class Reporter(Protocol):
 def reporter(form: str, status: Status) -> Reporter:
     """The reporter for ``-o``: ``auto`` is a table on a terminal and plain lines elsewhere."""
     if form == "json":
-        return _Lines(status, _JSON_SECONDS, _json_status, _json_event)
+        return _Lines(status, _JSON_SECONDS, _JsonStatus(), _json_event)
     if form == "table" or (form == "auto" and sys.stdout.isatty()):
         return _LiveTable(status)
     return _Lines(status, _PLAIN_SECONDS, _plain_status, _plain_event)
@@ -65,7 +65,7 @@ def offsets(s: FlowStatus) -> str:
     return f"{s.identical} identical, {s.translated} translated" if s.identical else "translated"
 
 
-def failing_jobs(s: FlowStatus) -> list[str]:
+def _failing_jobs(s: FlowStatus) -> list[str]:
     """What each control job that failed says, and when it is tried again."""
     return [
         f"{j.description}: {j.last_error} (again at {_clock(j.next_run)})"
@@ -100,7 +100,7 @@ def table(statuses: Sequence[FlowStatus]) -> Table:
     for s in statuses:
         for partition, text in [*s.failed.items(), *s.waiting.items()][:5]:
             grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {escape(text)}\n"
-        for job in failing_jobs(s):
+        for job in _failing_jobs(s):
             grid.caption = f"{grid.caption or ''}{escape(job)}\n"
     return grid
 
@@ -204,12 +204,13 @@ def _plain_status(s: FlowStatus) -> str:
     )
     if s.quarantined:
         line += f", {s.quarantined:,} quarantined"
+    if failing := sum(bool(j.last_error) for j in s.jobs):
+        # Why was said when it began.
+        line += f", {failing} control job{'s' if failing > 1 else ''} failing"
     for partition, text in s.waiting.items():
         line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition}: {text}"
     for partition, error in s.failed.items():
         line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition} cannot be mirrored: {error}"
-    for job in failing_jobs(s):
-        line += f"\n{time.strftime('%H:%M:%S')} {job}"
     return line
 
 
@@ -217,8 +218,24 @@ def _plain_event(level: str, text: str) -> str:
     return f"{time.strftime('%H:%M:%S')} {'' if level == 'info' else level + ': '}{text}"
 
 
-def _json_status(s: FlowStatus) -> str:
-    return json.dumps({"time": round(time.time(), 3), "event": "status", **asdict(s)})
+class _JsonStatus:
+    """A status line; what jobs say of single subjects follows, when it has changed."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], dict[str, str]] = {}
+
+    def __call__(self, s: FlowStatus) -> str:
+        now = round(time.time(), 3)
+        content = asdict(s)
+        lines = [{"time": now, "event": "status", **content}]
+        for job in content["jobs"]:
+            details = job.pop("details")
+            key = s.flow, job["description"]
+            if details != self._said.get(key, {}):
+                self._said[key] = details
+                subjects = {"flow": s.flow, "job": job["description"], "details": details}
+                lines.append({"time": now, "event": "details", **subjects})
+        return "\n".join(map(json.dumps, lines))
 
 
 def _json_event(level: str, text: str) -> str:

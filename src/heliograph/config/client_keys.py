@@ -108,7 +108,19 @@ CLIENT_KEYS: tuple[Key, ...] = (
 
 _CONNECT = "Connect's worker; Heliograph has none."
 
+_TAKE_OVER = "read when a flow is taken over from MM2 (docs/switching-from-mm2.md)."
+
 WORKER_KEYS: tuple[Key, ...] = (
+    # MM2's own state.
+    Key("offset.storage.topic", Type.STRING,
+        f"Where MM2 kept its positions, mm2-offsets.<source>.internal if not set; {_TAKE_OVER}",
+        Scope.WORKER, importance="low"),
+    Key("config.storage.topic", Type.STRING,
+        f"Where MM2 kept its tasks, mm2-configs.<source>.internal if not set; {_TAKE_OVER}",
+        Scope.WORKER, importance="low"),
+    Key("group.id", Type.STRING,
+        f"The group of MM2's workers, <source>-mm2 if not set; {_TAKE_OVER}",
+        Scope.WORKER, importance="low", top_level=False),
     # The prefixes that MM2 hands to the worker from the top level.
     *_worker("offset.storage* config.storage* status.storage* key.converter* value.converter* "
              "header.converter* task* worker*", _CONNECT, top_level=True),
@@ -119,7 +131,7 @@ WORKER_KEYS: tuple[Key, ...] = (
              "Connect's REST server; Heliograph's comes in a later release.", top_level=True),
     # Reached only as B.x.
     *_worker("exactly.once.source.support", "Exactly once is always on.", top_level=False),
-    *_worker("offset.flush.interval.ms offset.flush.timeout.ms group.id client.id plugin.path "
+    *_worker("offset.flush.interval.ms offset.flush.timeout.ms client.id plugin.path "
              "plugin.discovery scheduled.rebalance.max.delay.ms rebalance.timeout.ms "
              "session.timeout.ms heartbeat.interval.ms connect.protocol inter.worker.* "
              "topic.creation.enable topic.tracking.enable topic.tracking.allow.reset "

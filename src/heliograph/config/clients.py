@@ -40,19 +40,31 @@ def client_settings(
 
 
 def check_client(
-    settings: ClientSettings, values: Mapping[str, Effective], problems: Problems
+    settings: ClientSettings,
+    values: Mapping[str, Effective],
+    problems: Problems,
+    *,
+    prefix: str | None = None,
 ) -> None:
-    """Reports what would keep a client from connecting. Resolves templates once, keeps nothing."""
-    check = _Check(settings, values, problems)
+    """Reports what would keep a client from connecting. Resolves templates once, keeps nothing.
+
+    ``prefix`` is what stands before the cluster's keys; its alias and a dot by default.
+    """
+    check = _Check(settings, values, problems, f"{settings.alias}." if prefix is None else prefix)
     check.bootstrap()
     check.login()
 
 
 class _Check:
     def __init__(
-        self, settings: ClientSettings, values: Mapping[str, Effective], problems: Problems
+        self,
+        settings: ClientSettings,
+        values: Mapping[str, Effective],
+        problems: Problems,
+        prefix: str,
     ) -> None:
         self._settings = settings
+        self._prefix = prefix
         self._values = values
         self._problems = problems
 
@@ -68,7 +80,7 @@ class _Check:
                 key,
                 f"cluster {alias!r} has no bootstrap.servers",
                 line=self._line("bootstrap.servers"),
-                hint=f"add a line such as: {alias}.bootstrap.servers=broker1:9092,broker2:9092",
+                hint=f"add a line such as: {self._prefix}bootstrap.servers=host1:9092,host2:9092",
             )
         for server in split_list(servers):
             # Kafka's clients accept PROTOCOL://host:port and ignore the protocol.
@@ -94,13 +106,12 @@ class _Check:
                 return
         if not protocol.startswith("SASL_"):
             return
-        alias = self._settings.alias
         if not mechanism:
-            self._missing("sasl.mechanism", f"{alias}.sasl.mechanism=SCRAM-SHA-512")
+            self._missing("sasl.mechanism", "sasl.mechanism=SCRAM-SHA-512")
         if jaas == "":
             self._missing(
                 "sasl.jaas.config",
-                f"{alias}.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule "
+                "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule "
                 'required username="..." password="${file:/etc/secrets/kafka.properties:pw}";',
             )
         if mechanism and module_mechanisms and mechanism not in module_mechanisms:
@@ -120,7 +131,7 @@ class _Check:
         if url is None:
             return
         if not url:
-            self._missing(name, f"{self._settings.alias}.{name}=https://...")
+            self._missing(name, f"{name}=https://...")
             return
         try:
             parts = urlsplit(url)
@@ -139,7 +150,7 @@ class _Check:
             "config.missing",
             name,
             f"cluster {self._settings.alias!r} uses SASL but {name} is not set",
-            hint=f"add a line such as: {example}",
+            hint=f"add a line such as: {self._prefix}{example}",
         )
 
     def _resolved(self, name: str) -> str | None:
@@ -157,7 +168,7 @@ class _Check:
     def _written(self, name: str) -> str:
         effective = self._values.get(name)
         if effective is None or effective.entry is None:
-            return f"{self._settings.alias}.{name}"
+            return f"{self._prefix}{name}"
         return effective.entry.key
 
     def _line(self, name: str) -> int:

@@ -27,7 +27,8 @@ CLIENTS: tuple[tuple[str, str], ...] = (
 class FlowConfig:
     """What one flow does. A flow that is not ``enabled`` only emits heartbeats into its target.
 
-    Field names are the keys with underscores; the key table has their meaning. Templates are
+    Field names are the keys with underscores; the key table has their meaning. ``mm2_*`` is where
+    MM2 keeps its own state on the target, by its rules. Templates are
     resolved in the typed fields, but stay templates in the client settings, ``effective`` and
     ``client_effective`` (whose keys are ``source.consumer``, ``target.producer`` ...).
     """
@@ -37,6 +38,9 @@ class FlowConfig:
     topics: tuple[str, ...]
     topics_exclude: tuple[str, ...]
     config_properties_exclude: tuple[str, ...]
+    topic_filter_class: str
+    group_filter_class: str
+    config_property_filter_class: str
     replication_policy_class: str
     replication_policy_separator: str
     replication_policy_separator_is_set: bool
@@ -80,6 +84,9 @@ class FlowConfig:
     acls_prefixed: bool
     acls_groups: bool
     acls_revoke: bool
+    mm2_offsets_topic: str
+    mm2_configs_topic: str
+    mm2_group: str
     compression_type: str
     auto_offset_reset: str
     isolation_level: str

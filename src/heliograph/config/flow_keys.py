@@ -5,11 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 from heliograph.config.key import Key, Scope, Status, Type
+from heliograph.config.plugins import (
+    CONFIG_PROPERTY_FILTERS,
+    GROUP_FILTERS,
+    REPLICATION_POLICIES,
+    TOPIC_FILTERS,
+)
 
 __all__ = ["FLOW_KEYS", "TOP_KEYS"]
 
 _MIRROR = "org.apache.kafka.connect.mirror"
 _LATER = "Comes in a later release."
+_OWN = "An own one is installed as a package and named by its entry point (docs/extending.md)."
 
 _top = partial(Key, scope=Scope.TOP)
 _flow = partial(Key, scope=Scope.FLOW)
@@ -40,11 +47,11 @@ FLOW_KEYS: tuple[Key, ...] = (
     # Common
     _flow("enabled", Type.BOOLEAN, "Whether the flow mirrors topics.", default="false",
           importance="high"),
-    _flow("replication.policy.class", Type.CLASS, "How remote topics are named.",
+    _flow("replication.policy.class", Type.CLASS, f"How remote topics are named. {_OWN}",
           default=f"{_MIRROR}.DefaultReplicationPolicy",
           allowed=(*_class_names("DefaultReplicationPolicy"),
                    *_class_names("IdentityReplicationPolicy")),
-          importance="high"),
+          plugins=REPLICATION_POLICIES, importance="high"),
     _flow("replication.policy.separator", Type.STRING,
           "Between the alias and the topic in the name of a remote topic.", default="."),
     _flow("replication.policy.internal.topic.separator.enabled", Type.BOOLEAN,
@@ -95,13 +102,16 @@ FLOW_KEYS: tuple[Key, ...] = (
           default="100", minimum=0, importance="low"),
     _flow("heartbeats.replication.enabled", Type.BOOLEAN,
           "Whether heartbeats topics are mirrored whatever topics says.", default="true"),
-    _accepted("topic.filter.class", Type.CLASS,
-              "Classes named in a file are never loaded; only the default is accepted.",
-              default=f"{_MIRROR}.DefaultTopicFilter", allowed=_class_names("DefaultTopicFilter")),
-    _accepted("config.property.filter.class", Type.CLASS,
-              "Classes named in a file are never loaded; only the default is accepted.",
-              default=f"{_MIRROR}.DefaultConfigPropertyFilter",
-              allowed=_class_names("DefaultConfigPropertyFilter")),
+    _flow("topic.filter.class", Type.CLASS,
+          f"What selects topics; the default goes by topics and topics.exclude. {_OWN}",
+          default=f"{_MIRROR}.DefaultTopicFilter", allowed=_class_names("DefaultTopicFilter"),
+          plugins=TOPIC_FILTERS, importance="low"),
+    _flow("config.property.filter.class", Type.CLASS,
+          "What selects the properties that are copied; the default goes by"
+          f" config.properties.exclude and use.defaults.from. {_OWN}",
+          default=f"{_MIRROR}.DefaultConfigPropertyFilter",
+          allowed=_class_names("DefaultConfigPropertyFilter"),
+          plugins=CONFIG_PROPERTY_FILTERS, importance="low"),
     _flow("use.defaults.from", Type.STRING,
           "Whose default holds for a property that the source topic does not set: with source, the"
           " source's default is written to the remote topic.", default="target",
@@ -135,9 +145,10 @@ FLOW_KEYS: tuple[Key, ...] = (
           default=".*", importance="high"),
     _flow("groups.exclude", Type.REGEX_LIST, "Groups to leave out; wins over groups.",
           default="console-consumer-.*, connect-.*, __.*", importance="high"),
-    _accepted("group.filter.class", Type.CLASS,
-              "Classes named in a file are never loaded; only the default is accepted.",
-              default=f"{_MIRROR}.DefaultGroupFilter", allowed=_class_names("DefaultGroupFilter")),
+    _flow("group.filter.class", Type.CLASS,
+          f"What selects groups; the default goes by groups and groups.exclude. {_OWN}",
+          default=f"{_MIRROR}.DefaultGroupFilter", allowed=_class_names("DefaultGroupFilter"),
+          plugins=GROUP_FILTERS, importance="low"),
     _flow("refresh.groups.enabled", Type.BOOLEAN,
           "Whether new groups are looked for while running.", default="true"),
     _flow("refresh.groups.interval.seconds", Type.INT, "How often they are looked for.",
@@ -215,6 +226,9 @@ FLOW_KEYS: tuple[Key, ...] = (
     _flow("heliograph.acls.revoke", Type.BOOLEAN,
           "Whether copied ACLs are removed from the target when the source has them no more; those"
           " that others made are never touched.", default="false"),
+    _flow("heliograph.plugin.*", Type.STRING,
+          "Settings of own filters and policies, which get them with all other values of the flow.",
+          importance="low"),
     # Removed from MM2 in 4.0
     _removed("topics.blacklist", "topics.exclude", "Renamed."),
     _removed("groups.blacklist", "groups.exclude", "Renamed."),

@@ -9,6 +9,8 @@ from re import Pattern
 from re import compile as re_compile
 from re import error as RegexError
 
+from heliograph.config.plugins import installed, package_of
+
 __all__ = ["Key", "Scope", "Status", "Type", "compile_pattern", "split_list"]
 
 PATTERN_LIMIT = 10_000
@@ -57,6 +59,7 @@ class Key:
         default: as written in a file; None when there is none.
         mm2_default: MM2's default where ours differs, else None.
         allowed: accepted values; empty means any. Compared without case if ``ignore_case``.
+        plugins: group of entry points whose names are accepted beside ``allowed``.
         minimum: smallest accepted number; ``nonzero`` refuses 0 (a replication factor).
         roles: for client keys, the clients that have it: consumer, producer, admin.
         common: client key that may also be written ``A.x`` or ``x`` (MM2's CLIENT_CONFIG_DEF).
@@ -72,6 +75,7 @@ class Key:
     default: str | None = None
     mm2_default: str | None = None
     allowed: tuple[str, ...] = ()
+    plugins: str = ""
     ignore_case: bool = False
     minimum: int | None = None
     nonzero: bool = False
@@ -91,6 +95,9 @@ class Key:
 
     def expected(self) -> str:
         """What a value must look like, for error messages and the documentation."""
+        if self.plugins:
+            names = ", ".join(self.allowed)
+            return f"one of {names}, or the name of an entry point in the group {self.plugins}"
         if self.allowed:
             shown = [value or "nothing" for value in self.allowed]
             return shown[0] if len(shown) == 1 else "one of " + ", ".join(shown)
@@ -112,6 +119,8 @@ class Key:
         """
         value = value.strip()
         wanted = f"expected {self.expected()}"
+        if self.plugins:
+            return self._plugin_problem(value, wanted)
         if self.allowed:
             given = value.lower() if self.ignore_case else value
             known = {v.lower() if self.ignore_case else v for v in self.allowed}
@@ -125,6 +134,24 @@ class Key:
         if self.type is Type.REGEX_LIST:
             return _first_bad_pattern(value)
         return None
+
+    def _plugin_problem(self, value: str, wanted: str) -> str | None:
+        if value in self.allowed:
+            return None
+        found = installed(self.plugins)
+        offers = found.get(value, ())
+        if len(offers) > 1:
+            return f"offered by {' and '.join(map(package_of, offers))}: uninstall one of them"
+        return None if offers else f"{wanted} (installed: {', '.join(found) or 'none'})"
+
+    def next_step(self) -> str:
+        """What to do about a value that is not accepted; empty if that is plain."""
+        if self.plugins:
+            return (
+                "classes named in a file are never loaded: install a package with such an entry"
+                " point, see docs/extending.md"
+            )
+        return self.doc if self.status is Status.ACCEPTED else ""
 
     def _is_whole_number(self, value: str) -> bool:
         digits = value[1:] if value[:1] in ("-", "+") else value

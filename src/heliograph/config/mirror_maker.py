@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heliograph.config.clients import check_client, client_settings
 from heliograph.config.flow import CLIENTS, FlowConfig, Values
-from heliograph.config.keys import KEYS, Scope, Status, client_key, nearest
+from heliograph.config.keys import KEYS, Scope, Status, client_key, find, nearest
 from heliograph.config.precedence import Effective, Precedence
 from heliograph.config.problems import Problem, Problems
 from heliograph.config.properties import Properties, parse
@@ -20,6 +20,7 @@ from heliograph.model import ClientSettings, Flow
 __all__ = ["MirrorMakerConfig", "load"]
 
 _DEFAULTED = ("auto.offset.reset", "isolation.level")
+_PLUGIN_SETTINGS = "heliograph.plugin."
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,8 @@ class _Loader:
             and key.status is not Status.REMOVED
             and not key.name.endswith("*")
         }
+        # No row of the table has their names: they are the plugins' own.
+        effective |= self._precedence.flow_family(flow, _PLUGIN_SETTINGS)
         return Values(effective, self._providers)
 
     def flow(self, flow: Flow) -> FlowConfig:
@@ -182,6 +185,9 @@ class _Loader:
             topics=values.strings("topics"),
             topics_exclude=values.strings("topics.exclude"),
             config_properties_exclude=values.strings("config.properties.exclude"),
+            topic_filter_class=values.text("topic.filter.class"),
+            group_filter_class=values.text("group.filter.class"),
+            config_property_filter_class=values.text("config.property.filter.class"),
             replication_policy_class=values.text("replication.policy.class"),
             replication_policy_separator=values.text("replication.policy.separator"),
             replication_policy_separator_is_set=(
@@ -242,6 +248,13 @@ class _Loader:
             acls_prefixed=values.boolean("heliograph.acls.prefixed"),
             acls_groups=values.boolean("heliograph.acls.groups"),
             acls_revoke=values.boolean("heliograph.acls.revoke"),
+            mm2_offsets_topic=self._worker(
+                flow, "offset.storage.topic", f"mm2-offsets.{flow.source}.internal"
+            ),
+            mm2_configs_topic=self._worker(
+                flow, "config.storage.topic", f"mm2-configs.{flow.source}.internal"
+            ),
+            mm2_group=self._worker(flow, "group.id", f"{flow.source}-mm2"),
             compression_type=self._resolved(clients["target", "producer"], "compression.type"),
             auto_offset_reset=self._resolved(consumer, "auto.offset.reset"),
             isolation_level=self._resolved(consumer, "isolation.level"),
@@ -262,6 +275,14 @@ class _Loader:
             if key is not None:
                 found.setdefault(name, Precedence.default(key))
         return found
+
+    def _worker(self, flow: Flow, name: str, default: str) -> str:
+        key = find(Scope.WORKER, name)
+        written = None if key is None else self._precedence.worker_value(flow, key)
+        try:
+            return resolve(written or default, self._providers).strip()
+        except ConfigError:
+            return default
 
     def _resolved(self, settings: ClientSettings, name: str) -> str:
         try:

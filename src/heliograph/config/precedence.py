@@ -41,6 +41,17 @@ class Precedence:
             entry = self._entries.get(key.name)
         return self.default(key) if entry is None else self._from(entry)
 
+    def flow_family(self, flow: Flow, prefix: str) -> dict[str, Effective]:
+        """Every key that begins with ``prefix``, by its full name: ``A->B.x`` over ``x``."""
+        ranked = [*self._all(prefix), *self._all(f"{flow}.{prefix}")]
+        return {prefix + name: self._from(entry) for name, entry in ranked}
+
+    def worker_value(self, flow: Flow, key: Key) -> str | None:
+        """What MM2's Connect worker gets: ``x`` where it reads that, over ``B.x``; or None."""
+        entry = self._entries.get(key.name) if key.top_level else None
+        entry = entry or self._entries.get(f"{flow.target}.{key.name}")
+        return None if entry is None else entry.value
+
     def client_values(self, flow: Flow, side: str, role: str) -> dict[str, Effective]:
         """Client properties of ``side`` (source, target) in ``role``, only those that are set.
 

@@ -96,7 +96,7 @@ def _check_value(entry: Entry, key: Key, providers: _Providers, problems: Proble
         # What a provider gave may be a secret by mistake; a reason may quote a pattern of it.
         if has_template(entry.value):
             reason = f"what it resolves to is wrong: expected {key.expected()}"
-        hint = key.doc if key.status is Status.ACCEPTED else ""
+        hint = key.next_step()
         problems.bad_value(entry.key, entry.value, reason, line=entry.line, hint=hint)
     elif key.later and value.strip() != key.default:
         message = f"accepted, but does nothing yet. {key.doc}"

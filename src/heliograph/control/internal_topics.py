@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config import FlowConfig
@@ -10,13 +11,16 @@ from heliograph.errors import StartError
 from heliograph.policy import ledger_topic, policy_from, quarantine_topic
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.rights import denied, missing_right
 
-#: As MM2: somebody else created it, or an administrator must; if it is there, all is well.
-_ASSUME_PRESENT = frozenset({29, 31, 35})  # topic/cluster authorization, unsupported version
+log = logging.getLogger(__name__)
+
+#: As MM2, and as without the right to create: if somebody else has created it, all is well.
+_UNSUPPORTED_VERSION = 35
 _COMPACTED = {"cleanup.policy": "compact"}
 #: The cleaner never touches the segment that is being written: small ones, and new ones every day,
-#: so that what was re-packed does not have to be read for long.
-_LEDGER = {
+#: so that what was re-packed, or replaced by later checkpoints, does not have to be read for long.
+_FOLLOWED = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "max.compaction.lag.ms": str(24 * 3600 * 1000),
@@ -49,7 +53,7 @@ def ensure(config: FlowConfig, source: ClusterClient | None, target: ClusterClie
         wanted.append(_Wanted(target, ledger_topic(config.flow.source),
                               config.ledger_topic_replication_factor,
                               "heliograph.ledger.topic.replication.factor",
-                              _LEDGER))  # fmt: skip
+                              _FOLLOWED))  # fmt: skip
         if config.on_refused == "quarantine":
             wanted.append(_Wanted(target, quarantine_topic(config.flow.source),
                                   config.ledger_topic_replication_factor,
@@ -58,19 +62,48 @@ def ensure(config: FlowConfig, source: ClusterClient | None, target: ClusterClie
         if config.emit_checkpoints_enabled:
             wanted.append(_Wanted(target, policy.checkpoints_topic(config.flow.source),
                                   config.checkpoints_topic_replication_factor,
-                                  "checkpoints.topic.replication.factor"))  # fmt: skip
+                                  "checkpoints.topic.replication.factor",
+                                  _FOLLOWED))  # fmt: skip
         if config.emit_offset_syncs_enabled:
             on_source = config.offset_syncs_topic_location == "source"
             wanted.append(_Wanted(source if on_source else target, offset_syncs_topic(config),
                                   config.offset_syncs_topic_replication_factor,
                                   "offset-syncs.topic.replication.factor"))  # fmt: skip
     problems = [p for w in wanted if (p := _create(w, config)) is not None]
+    _tell_lacking(config, wanted)
     if problems:
         raise StartError(
             "topics.internal",
             "internal topics cannot be created:\n  " + "\n  ".join(problems),
             "set these keys to at most the number of brokers, or -1 for the cluster's default",
         )
+
+
+def _tell_lacking(config: FlowConfig, wanted: Sequence[_Wanted]) -> None:
+    """Say which rights are missing: some of these topics are written without looking back."""
+    for client in {w.client for w in wanted}:
+        names = [w.topic for w in wanted if w.client is client]
+        metadata = client.metadata(names)
+        unwritable = admin.unwritable(client, names)
+        for name in names:
+            if name in metadata.denied:
+                operation = "Describe"
+            elif name in unwritable:
+                operation = "Write"
+            else:
+                continue
+            log.warning(
+                "%s: %s", config.flow, missing_right(client.settings, operation, "topic", name)
+            )
+
+
+def _tell_absent(wanted: _Wanted, config: FlowConfig) -> None:
+    """It is not there, and not ours to create: only without a ledger nothing works."""
+    right = missing_right(wanted.client.settings, "Create", "topic", wanted.topic)
+    if wanted.topic == ledger_topic(config.flow.source):
+        where = f"topic {wanted.topic} is missing on cluster {wanted.client.alias}"
+        raise StartError("topics.ledger", f"flow {config.flow}: {where}", right)
+    log.warning("%s: %s", config.flow, right)
 
 
 def offset_syncs_topic(config: FlowConfig) -> str:
@@ -87,7 +120,11 @@ def _create(wanted: _Wanted, config: FlowConfig) -> str | None:
     topic = admin.NewTopic(wanted.topic, 1, wanted.replication_factor, wanted.configs)
     failed = admin.create_topics(client, [topic], config.admin_timeout_ms)
     error = failed.get(wanted.topic)
-    if error is None or error.code in _ASSUME_PRESENT:
+    if error is None or error.code == _UNSUPPORTED_VERSION:
+        return None
+    if denied(error.code):
+        if wanted.topic not in client.metadata([wanted.topic]).denied:
+            _tell_absent(wanted, config)
         return None
     brokers = len(client.metadata(()).brokers)
     return (

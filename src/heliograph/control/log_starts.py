@@ -16,6 +16,7 @@ from heliograph.model import Flow, TopicPartition
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import NONE, error_name
+from heliograph.wire.rights import reason
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,9 @@ class LogStartFollower:
                 moves[t] = before
         for t, error in admin.delete_records(self._target, plan.target, moves).items():
             if error != NONE and self._refused.get(t) != error:
+                why = reason(self._target.settings, error, "Delete", t.topic, error_name(error))
                 log.warning(
                     "%s: %s on %s still holds what the source has deleted: %s",
-                    self._flow, t, self._flow.target, error_name(error),
+                    self._flow, t, self._flow.target, why,
                 )  # fmt: skip
             self._refused[t] = error

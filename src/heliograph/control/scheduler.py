@@ -47,6 +47,7 @@ class _Job:
     call: Callable[[], object]
     details: Details | None
     status: JobStatus
+    running: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Scheduler:
@@ -66,11 +67,12 @@ class Scheduler:
         flow: str = "",
         first_after_seconds: float = 0.0,
         details: Details | None = None,
-    ) -> None:
+    ) -> threading.Lock:
         """Call now and then every ``interval_seconds``, counted from start to start.
 
         A job that takes long is given rest: at least nine times as long as it took. One that the
-        start of the mirror need not wait for may begin later.
+        start of the mirror need not wait for may begin later. Returns a lock that is held during
+        its runs.
         """
         job = _Job(flow, call, details, JobStatus(description, interval_seconds))
         self._jobs.append(job)
@@ -79,6 +81,7 @@ class Scheduler:
         )
         self._threads.append(thread)
         thread.start()
+        return job.running
 
     def jobs_of(self, flow: str) -> list[JobStatus]:
         """How the jobs of a flow are doing, as of now."""
@@ -96,7 +99,8 @@ class Scheduler:
             status.last_run = time.time()
             started = time.monotonic()
             try:
-                job.call()
+                with job.running:
+                    job.call()
                 if status.last_error:
                     log.info("%s: works again", status.description)
                 status.last_error = ""

@@ -26,6 +26,7 @@ from heliograph.wire.errors import (
 )
 from heliograph.wire.metadata import Metadata
 from heliograph.wire.produce import Producer
+from heliograph.wire.rights import denied, missing_right, reason
 
 #: Other partitions of the lease wait meanwhile, so it is done piece by piece.
 _SECONDS_AT_ONCE = 1.0
@@ -68,11 +69,12 @@ def pad(
     if is_retriable(error):
         p.broken = f"deleting the filler of {p.target}: {error_name(error)}"
         return False
+    right = reason(context.target, error, "Delete", p.target.topic, "allow it")
     raise PartitionError(
         "target.padding",
         f"the filler before offset {goal} of {p.target} on {context.flow.target} cannot be"
         f" deleted: {error_name(error)}",
-        "grant DELETE on the topic; or delete it and set heliograph.offsets=dense",
+        f"{right}; or delete the topic and set heliograph.offsets=dense",
     )
 
 
@@ -103,6 +105,12 @@ def _write(
         if answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER:
             # Another writer pads as well: look again how far it is.
             until = 0.0
+        elif denied(answer.error):
+            raise PartitionError(
+                "target.refused",
+                f"{p.target} cannot be written on {target.alias}: {error_name(answer.error)}",
+                missing_right(context.target, "Write", "topic", p.target.topic),
+            )
         else:
             check(answer.error, f"padding {p.target} of cluster {target.alias}", answer.message)
             end, most = max(end, answer.base_offset + count), _IN_FLIGHT

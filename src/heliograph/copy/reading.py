@@ -32,6 +32,7 @@ from heliograph.wire.errors import (
     is_retriable,
 )
 from heliograph.wire.fetch import Fetched, FetchSession
+from heliograph.wire.rights import reason
 
 #: As the Java consumer's fetch.max.wait.ms: how long an idle broker holds a fetch.
 _FETCH_WAIT_MS = 500
@@ -305,7 +306,7 @@ class SourceSide:
         else:
             source = self._desk.context.flow.source
             text = f"{p.source} cannot be read from {source}: {error_name(code)}"
-            hint = "grant READ on the topic to the principal of the source consumer"
+            hint = reason(self._desk.context.source, code, "Read", p.source.topic) or ""
             self._desk.fail(p, PartitionError("source.refused", text, hint))
 
 

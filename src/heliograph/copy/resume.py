@@ -24,6 +24,7 @@ from heliograph.model import FlowContext, TopicPartition
 from heliograph.wire import admin, log
 from heliograph.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError, ConnectionFailed
 from heliograph.wire.metadata import Metadata
+from heliograph.wire.rights import missing_right
 
 #: A warm-up happens this long before its lease starts, at most.
 _WARM_SECONDS = 3.0
@@ -67,6 +68,9 @@ class Resumer:
         for p in partitions:
             p.source_leader = source.leader(p.source.topic, p.source.partition)
             p.target_leader = target.leader(p.target.topic, p.target.partition)
+            if p.source.topic in source.denied or p.target.topic in target.denied:
+                p.failed = str(self._unseen(p, on_source=p.source.topic in source.denied))
+                continue
             if p.source_leader < 0 or p.target_leader < 0:
                 side = "source" if p.source_leader < 0 else "target"
                 p.broken = (
@@ -85,7 +89,7 @@ class Resumer:
     def resume(self, partitions: Sequence[PartitionCopy]) -> None:
         """Start every partition at its position, or leave in ``broken``/``failed`` why not."""
         source, target = self.locate(partitions)
-        usable = [p for p in partitions if not p.broken]
+        usable = [p for p in partitions if not p.broken and not p.failed]
         if not usable:
             return
         targets = [p.target for p in usable]
@@ -94,7 +98,10 @@ class Resumer:
         ends = admin.list_offsets(self._target, target, targets, admin.LATEST)
         self._ledger.refresh()
         fresh = []
+        self._refuse_unreadable([p for p in usable if p.target not in states])
         for p in usable:
+            if p.failed:
+                continue
             if p.target not in states or p.target not in ends:
                 p.broken = f"the leader of {p.target} on the target did not answer"
                 continue
@@ -102,13 +109,37 @@ class Resumer:
             try:
                 if not self._ledger.at(p.place).runs:
                     self._refuse_recreated(p)
-                    fresh.append(p)
+                    if p.lease.withheld:
+                        p.failed = p.lease.withheld
+                    else:
+                        fresh.append(p)
                     continue
                 self._go_on(p, target, states[p.target], ends[p.target])
             except PartitionError as error:
                 p.failed = str(error)
         if fresh:
             self._begin(fresh, source, target, states, ends)
+
+    def _unseen(self, p: PartitionCopy, *, on_source: bool) -> PartitionError:
+        settings = self._context.source if on_source else self._context.target
+        name = p.source if on_source else p.target
+        return PartitionError(
+            "source.refused" if on_source else "target.refused",
+            f"{name} is not shown to us on {settings.alias}",
+            missing_right(settings, "Describe", "topic", name.topic),
+        )
+
+    def _refuse_unreadable(self, silent: Sequence[PartitionCopy]) -> None:
+        """Leaders tell sequences only to those who may read: were they silent because of that?"""
+        topics = {p.target.topic for p in silent}
+        unreadable = admin.unreadable(self._target, topics) if topics else set()
+        for p in silent:
+            if p.target.topic in unreadable:
+                p.failed = str(PartitionError(
+                    "target.refused",
+                    f"{p.target} on {self._context.flow.target} does not tell us where it ends",
+                    missing_right(self._context.target, "Read", "topic", p.target.topic),
+                ))  # fmt: skip
 
     def _go_on(
         self,
@@ -157,16 +188,20 @@ class Resumer:
 
     def _scan(self, partition: TopicPartition, ledger: PartitionLedger, end: int) -> int:
         """The next sequence by the log itself, walking back from its end to our last batch."""
-        position = end - 1
-        while position >= ledger.runs[0].target:
+        # What MM2 wrote before is not worth looking at.
+        begun = max(ledger.runs[0].target, ledger.inherited.end)
+        position, seen_all = end - 1, True
+        while position >= begun:
             try:
                 fetched = log.read_once(self._target, partition, position)
             except BrokerError as error:
                 if error.code == OFFSET_OUT_OF_RANGE:
+                    seen_all = False
                     break
                 raise
             header = next((h for h, _ in batches(fetched.records)), None)
             if header is None:
+                seen_all = False
                 break
             mine = header.producer_id == self._context.producer_id
             if mine and header.producer_epoch == PRODUCER_EPOCH and not header.control:
@@ -175,8 +210,11 @@ class Resumer:
                 first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
                 return first + header.record_count
             # Where compaction took the record, the fetch answers with a later one.
+            seen_all = seen_all and header.base_offset <= position
             position = min(header.base_offset, position) - 1
-        # Nothing of ours is left in the log: retention or DeleteRecords took it, or it never came.
+        # Nothing of ours is in the log. If all of it is others', ours never came; else retention,
+        # DeleteRecords or compaction took it.
+        end = min(end, begun) if seen_all else end
         run = ledger.at_target(end)
         return run.sequence + max(end - run.target, 0)
 

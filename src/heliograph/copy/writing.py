@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.copy.desk import SETTLE_SECONDS, Desk
+from heliograph.copy.desk import RACE_SECONDS, SETTLE_SECONDS, Desk
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy
 from heliograph.copy.syncs import OffsetSyncWriter
@@ -23,7 +23,7 @@ from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import Run
 from heliograph.model import FlowContext, TopicPartition
-from heliograph.wire import admin, markers
+from heliograph.wire import configs, markers
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
@@ -36,6 +36,7 @@ from heliograph.wire.errors import (
     is_retriable,
 )
 from heliograph.wire.produce import Produced, Producer
+from heliograph.wire.rights import denied, missing_right
 
 _MAX_IN_FLIGHT = 5
 #: One produce request: large enough to fill a link, far below socket.request.max.bytes (100 MB).
@@ -240,13 +241,15 @@ class TargetSide:
         elif is_retriable(error):
             self._desk.disturb(p, f"filling a gap in {p.target}: {error_name(error)}")
         else:
-            text = f"gaps in {p.target} on {self._desk.context.flow.target} cannot be filled"
+            context = self._desk.context
+            text = f"gaps in {p.target} on {context.flow.target} cannot be filled"
+            right = missing_right(context.target, "Alter", "cluster")
             self._desk.fail(
                 p,
                 PartitionError(
                     "target.markers",
                     f"{text}: {error_name(error)}",
-                    "grant ALTER on the target cluster, or set heliograph.offsets=dense",
+                    f"{right}; or set heliograph.offsets=dense",
                 ),
             )
 
@@ -302,8 +305,11 @@ class TargetSide:
         name = error_name(answer.error)
         if answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER:
             # The usual end of a race, and no reason to wait; but a second one in a row is.
-            self._desk.disturb(p, f"another writer was first: {name}", pause=p.attempts > 0)
-            p.attempts += 1
+            self._desk.disturb(
+                p, f"another writer was first: {name}",
+                pause=p.attempts > 0, first_pause=RACE_SECONDS,
+            )  # fmt: skip
+            p.attempts = max(p.attempts, 1)
         elif answer.error == CORRUPT_MESSAGE:
             # The records of large batches are not read here: look closer when reading them again,
             # so that damage on the source is told from damage on the way.
@@ -333,16 +339,22 @@ class TargetSide:
     def _limit(self, p: PartitionCopy) -> int:
         """The target topic's max.message.bytes as of now, as large as can be if it is secret."""
         try:
-            configs = admin.topic_configs(self._cluster.client, [p.target.topic])
+            found = configs.describe(self._cluster.client, [p.target.topic], ["max.message.bytes"])
         except WireError:
             return 1 << 30
-        return int(configs.get(p.target.topic, {}).get("max.message.bytes", 1 << 30))
+        return int(found.value(p.target.topic, "max.message.bytes", str(1 << 30)))
 
 
 def refusal(
     p: PartitionCopy, context: FlowContext, outgoing: Outgoing, answer: Produced
 ) -> PartitionError:
     """What to tell about records that the target does not take."""
+    if denied(answer.error):
+        return PartitionError(
+            "target.refused",
+            f"{p.target} cannot be written on {context.flow.target}: {error_name(answer.error)}",
+            missing_right(context.target, "Write", "topic", p.target.topic),
+        )
     offsets = outgoing.offsets()
     named = [f"source offset {offsets[i]} ({why})" for i, why in list(answer.records.items())[:3]]
     more = f" and {len(answer.records) - 3} more" if len(answer.records) > 3 else ""

@@ -13,7 +13,7 @@ from heliograph.errors import LabError
 from heliograph.lab.artifacts import Artifact, classpath
 from heliograph.lab.broker import HOST, Broker, free_ports
 from heliograph.lab.process import abandon, run_java, stop_all
-from heliograph.lab.security import Security
+from heliograph.lab.security import USER, Security
 
 __all__ = ["DEFAULT_KAFKA_VERSION", "Cluster"]
 
@@ -37,6 +37,7 @@ class Cluster:
         heap: str = "512m",
         security: str | None = None,
         lab_folder: Path | None = None,
+        authorizer: bool = False,
     ) -> None:
         """Fetches Kafka when needed and writes the nodes' files; nothing runs before ``start``.
 
@@ -50,11 +51,12 @@ class Cluster:
             security: None (PLAINTEXT), ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``, for clients;
                 the brokers talk to each other in plain text on a port of their own.
             lab_folder: what ``lab down`` knows the processes by; ``folder`` by default.
+            authorizer: whether rights count: alice may do everything, ``security.GUESTS`` nothing.
         """
         self.alias, self.folder = alias, folder.resolve()
         self.kafka_version = kafka_version
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.security = Security.create(security, self.folder)
+        self.security = Security.create(security, self.folder, authorizer)
         self._classpath = classpath(kafka_version, Artifact.KAFKA)
         ports = free_ports(3 * brokers)
         clients, internals, controllers = (ports[i::3] for i in range(3))
@@ -116,13 +118,19 @@ class Cluster:
         """The node with id 1..N."""
         return self.brokers[node_id - 1]
 
-    def client_properties(self, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """Kafka client keys to reach the cluster as user alice.
+    def client_properties(
+        self, mechanism: str = "SCRAM-SHA-512", user: str = USER
+    ) -> dict[str, str]:
+        """Kafka client keys to reach the cluster.
 
         Args:
             mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; only matters with SASL.
+            user: alice, or one of ``security.GUESTS``, whom clusters with an authorizer know.
         """
-        return {"bootstrap.servers": self.bootstrap, **self.security.client_properties(mechanism)}
+        return {
+            "bootstrap.servers": self.bootstrap,
+            **self.security.client_properties(mechanism, user),
+        }
 
     def begin_format(self) -> list[subprocess.Popen[str]]:
         """Starts Kafka's StorageTool for each node without data; ``finish_format`` waits for it."""

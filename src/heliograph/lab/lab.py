@@ -41,6 +41,7 @@ class Lab:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         heap: str = "512m",
         security: str | Mapping[str, str | None] | None = None,
+        authorizer: bool | Mapping[str, bool] = False,
     ) -> None:
         """Describes the lab; nothing is fetched, written or started before ``start``.
 
@@ -52,6 +53,7 @@ class Lab:
             settings: extra broker keys by alias; ``"*"`` stands for all clusters.
             heap: of each broker.
             security: see ``Cluster``; per cluster, or one for each.
+            authorizer: likewise.
 
         Raises:
             LabError: ``lab.bad-alias``, ``lab.bad-brokers``.
@@ -61,7 +63,7 @@ class Lab:
         self.aliases = tuple(clusters)
         self.clusters: dict[str, Cluster] = {}
         self._brokers, self._version, self._security = brokers, kafka_version, security
-        self._settings, self._heap = settings or {}, heap
+        self._settings, self._heap, self._authorizer = settings or {}, heap, authorizer
         self._lock: TextIO | None = None
 
     def __getitem__(self, alias: str) -> Cluster:
@@ -166,6 +168,7 @@ class Lab:
             self._heap,
             _of(alias, self._security),
             lab_folder=self.folder,
+            authorizer=_of(alias, self._authorizer),
         )
 
     def _take_folder(self) -> None:
@@ -202,7 +205,7 @@ class Lab:
             lines += [f"{alias}.{key} = {value}" for key, value in properties.items()]
         lines += ["", *(f"{first}->{other}.enabled = true" for other in others), ""]
         replicas = min(3, *self._shape().values(), 3)
-        for topic in ("", "heartbeats.topic.", "offset-syncs.topic."):
+        for topic in ("", "heartbeats.topic.", "offset-syncs.topic.", "checkpoints.topic."):
             lines.append(f"{topic}replication.factor = {replicas}")
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

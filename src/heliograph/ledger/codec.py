@@ -4,6 +4,7 @@
     runs/<place>/<seq>/<src>/<nonce>    -> packed runs
     shift/<place>/<seq>/<nonce>         -> packed runs, corrected
     packed/<place>/<start seq>/<nonce>  -> all that earlier entries said of a stretch of sequences
+    inherited/<place>/<target offset>   -> JSON: what MM2 had written to the target before
 
 A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. No
 key of a place is written twice, so that compaction never decides anything: of two equal keys it
@@ -16,9 +17,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from dataclasses import astuple
+from itertools import starmap
 from typing import NamedTuple
 
 from heliograph.ledger.columns import Run
+from heliograph.ledger.inheritance import Blur, Inheritance
 from heliograph.ledger.packing import pack, put_varint, take_varint, unpack
 
 _PACKED_VERSION = 1
@@ -63,6 +67,13 @@ class Packed(NamedTuple):
     runs: Sequence[Run]
 
 
+class Inherited(NamedTuple):
+    """What the target of a place held before it was mirrored; its runs are in an entry behind."""
+
+    place: Place
+    inheritance: Inheritance
+
+
 def encode_signature(signature: Signature) -> tuple[bytes, bytes]:
     """(key, value) of a signature record."""
     value = {"source.cluster": signature.source_cluster, "target.cluster": signature.target_cluster}
@@ -87,6 +98,13 @@ def encode_packed(packed: Packed, body: bytes, nonce: str) -> tuple[bytes, bytes
     return key_of(packed.place, f"packed/{packed.start}/{nonce}"), bytes(value) + body
 
 
+def encode_inherited(inherited: Inherited) -> tuple[bytes, bytes]:
+    """(key, value) of what was inherited."""
+    end, blurs = inherited.inheritance.end, inherited.inheritance.blurs
+    value = {"end": end, "blurs": [astuple(blur) for blur in blurs]}
+    return key_of(inherited.place, f"inherited/{end}"), json.dumps(value).encode()
+
+
 def key_of(place: Place, rest: str) -> bytes:
     """The key that `split` takes apart."""
     kind, _, rest = rest.partition("/")
@@ -105,17 +123,21 @@ def split(key: bytes) -> tuple[Place | None, str]:
     return place, f"{kind}/{rest}"
 
 
-def decode(key: bytes, value: bytes) -> Signature | Entry | Packed | None:
+def decode(key: bytes, value: bytes) -> Signature | Entry | Packed | Inherited | None:
     """What a record says; None for kinds that a later version may add."""
     kind, *rest = key.decode().split("/")
     if kind == "signature":
         content = json.loads(value)
         return Signature(int(rest[0]), content["source.cluster"], content["target.cluster"])
-    if kind in {"runs", "shift", "packed"}:
+    if kind in {"runs", "shift", "packed", "inherited"}:
         topic, partition, source_id, target_id = rest[:4]
         place = Place(topic, int(partition), uuid.UUID(source_id), uuid.UUID(target_id))
         if kind == "packed":
             return _decode_packed(place, int(rest[4]), value)
+        if kind == "inherited":
+            content = json.loads(value)
+            blurs = tuple(starmap(Blur, content["blurs"]))
+            return Inherited(place, Inheritance(content["end"], blurs))
         return Entry(place, unpack(value), kind == "shift")
     return None
 

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from heliograph.ledger.columns import Run, RunColumns
+from heliograph.ledger.inheritance import NOTHING_INHERITED, Inheritance
 
 __all__ = ["PartitionLedger", "Run", "unwrap"]
 
@@ -23,10 +24,12 @@ class PartitionLedger:
     entry may only move its target offset (`add`: further on), a correction also its source offset.
     """
 
-    __slots__ = ("_runs",)
+    __slots__ = ("_runs", "inherited")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs = RunColumns()
+        #: What others wrote to the target before; runs tell where that came from, too.
+        self.inherited: Inheritance = NOTHING_INHERITED
         for run in runs:
             self.add(run)
 
@@ -167,7 +170,9 @@ class PartitionLedger:
         Raises KeyError if nothing was ever mirrored.
         """
         runs = self._runs
-        answer = self._across(runs.sources, runs.targets, source)
+        answer = self.inherited.to_target(source)
+        if answer is None:
+            answer = self._across(runs.sources, runs.targets, source)
         return answer if end is None else min(answer, self.target_of(end))
 
     def to_source(self, target: int, end: int | None = None) -> int:
@@ -183,7 +188,9 @@ class PartitionLedger:
         Raises KeyError if nothing was ever mirrored.
         """
         runs = self._runs
-        answer = self._across(runs.targets, runs.sources, target)
+        answer = self.inherited.to_source(target)
+        if answer is None:
+            answer = self._across(runs.targets, runs.sources, target)
         return answer if end is None else min(answer, self.source_of(end))
 
     def _across(self, near: Sequence[int], far: Sequence[int], offset: int) -> int:

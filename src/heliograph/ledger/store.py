@@ -10,17 +10,19 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from heliograph.batch.records import Record, build
 from heliograph.batch.records import decode as decode_records
 from heliograph.ledger.codec import (
     Entry,
+    Inherited,
     Packed,
     Place,
     Signature,
     decode,
     encode_entry,
+    encode_inherited,
     encode_signature,
 )
 from heliograph.ledger.runs import PartitionLedger, Run
@@ -59,6 +61,11 @@ class LedgerStore:
     def signature(self) -> Signature | None:
         """The flow's signature: the first one in the topic counts, for everybody."""
         return self._signature
+
+    @property
+    def places(self) -> Collection[Place]:
+        """All that were read or asked about."""
+        return self._places.keys()
 
     def at(self, place: Place) -> PartitionLedger:
         """The ledger of a place, empty if nothing was ever mirrored there."""
@@ -123,6 +130,8 @@ class LedgerStore:
                 # Its writer did not know of that entry, will notice, and has removed nothing.
                 return False
             self.at(fact.place).replace(fact.start, fact.until, fact.runs)
+        elif isinstance(fact, Inherited):
+            self.at(fact.place).inherited = fact.inheritance
         return True
 
     # -- writing ------------------------------------------------------------------------------
@@ -130,6 +139,16 @@ class LedgerStore:
     def write(self, entries: Iterable[Entry]) -> None:
         """Append runs durably, then read back what counts (another writer may have been first)."""
         self._append_all(encode_entry(e, secrets.token_hex(4)) for e in _merged(entries))
+        self.refresh()
+
+    def inherit(self, estates: Iterable[tuple[Inherited, Entry]]) -> None:
+        """Append what others had mirrored before, of places that have no runs yet."""
+        # The runs last, in one record: without them a place is not begun, and is looked at again.
+        self._append_all(
+            pair
+            for inherited, entry in estates
+            for pair in (encode_inherited(inherited), encode_entry(entry, secrets.token_hex(4)))
+        )
         self.refresh()
 
     def sign(self, candidate: Signature) -> Signature:

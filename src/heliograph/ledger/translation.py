@@ -19,6 +19,8 @@ from heliograph.wire.metadata import Metadata
 
 __all__ = ["MirroredPartition", "Translation", "Translator"]
 
+_BLURRED = "mirrored by MM2; the nearest offset before it that certainly skips nothing"
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -61,6 +63,8 @@ class MirroredPartition:
         if target < self.start:
             note = f"deleted on the target, which starts at {self.start}"
             return Translation(self.start, exact=False, note=note)
+        if self.ledger.inherited.to_target(source) is not None:
+            return Translation(target, exact=False, note=_BLURRED)
         return Translation(target, exact=True)
 
     def to_source(self, target: int) -> Translation:
@@ -76,6 +80,8 @@ class MirroredPartition:
         if target < self.start:
             note = f"deleted on the target, which starts at {self.start}"
             return Translation(source, exact=False, note=note)
+        if self.ledger.inherited.to_source(target) is not None:
+            return Translation(source, exact=False, note=_BLURRED)
         return Translation(source, exact=True)
 
 

@@ -1,28 +1,51 @@
 """Policies: names of remote topics, filters, and which topics a flow mirrors."""
 
-from heliograph.policy.filters import PatternFilter, TopicFilter
+from heliograph.policy.chosen import (
+    config_property_filter_from,
+    group_filter_from,
+    policy_from,
+    policy_of,
+    topic_filter_from,
+)
+from heliograph.policy.filters import (
+    ConfigPropertyFilter,
+    DefaultConfigPropertyFilter,
+    DefaultGroupFilter,
+    DefaultTopicFilter,
+    GroupFilter,
+    PatternFilter,
+    TopicFilter,
+)
 from heliograph.policy.replication import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     ReplicationPolicy,
     is_own_topic,
     ledger_topic,
-    policy_from,
     quarantine_topic,
 )
 from heliograph.policy.selection import TopicSelection, is_cycle, should_replicate
 
 __all__ = [
+    "ConfigPropertyFilter",
+    "DefaultConfigPropertyFilter",
+    "DefaultGroupFilter",
     "DefaultReplicationPolicy",
+    "DefaultTopicFilter",
+    "GroupFilter",
     "IdentityReplicationPolicy",
     "PatternFilter",
     "ReplicationPolicy",
     "TopicFilter",
     "TopicSelection",
+    "config_property_filter_from",
+    "group_filter_from",
     "is_cycle",
     "is_own_topic",
     "ledger_topic",
     "policy_from",
+    "policy_of",
     "quarantine_topic",
     "should_replicate",
+    "topic_filter_from",
 ]

@@ -1,13 +1,60 @@
-"""Filters by lists of regular expressions, as MM2's DefaultTopicFilter and its kin."""
+"""Filters: which topics, groups and topic properties a flow takes along.
+
+As in MM2, small interfaces, each with a default that goes by lists of regular expressions.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from heliograph.config.key import compile_pattern
 
-__all__ = ["PatternFilter", "TopicFilter"]
+__all__ = [
+    "ConfigPropertyFilter",
+    "DefaultConfigPropertyFilter",
+    "DefaultGroupFilter",
+    "DefaultTopicFilter",
+    "GroupFilter",
+    "PatternFilter",
+    "TopicFilter",
+]
+
+
+@runtime_checkable
+class TopicFilter(Protocol):
+    """Which topics of the source are mirrored; internal ones and cycles are judged elsewhere."""
+
+    @abstractmethod
+    def should_replicate_topic(self, topic: str) -> bool:
+        """Whether ``topic`` of the source is wanted."""
+
+
+@runtime_checkable
+class GroupFilter(Protocol):
+    """Whose offsets are translated."""
+
+    @abstractmethod
+    def should_replicate_group(self, group: str) -> bool:
+        """Whether the offsets of consumer group ``group`` are wanted."""
+
+
+@runtime_checkable
+class ConfigPropertyFilter(Protocol):
+    """Which properties of a source topic its remote topic gets."""
+
+    @abstractmethod
+    def should_replicate_config_property(self, name: str) -> bool:
+        """Whether property ``name`` is copied."""
+
+    def should_replicate_source_default(self, name: str) -> bool:
+        """Whether the source's value is copied also where it is only the source's default.
+
+        Asked only for properties that are copied.
+        """
+        return False
 
 
 class PatternFilter:
@@ -28,13 +75,44 @@ class PatternFilter:
         return any(pattern.fullmatch(name) for pattern in self._patterns)
 
 
-class TopicFilter:
-    """Accepts names that ``include`` matches and ``exclude`` does not."""
+class _ListFilter:
+    """Names that ``include`` matches and ``exclude`` does not."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = PatternFilter(include)
         self._exclude = PatternFilter(exclude)
 
-    def accepts(self, topic: str) -> bool:
-        """Whether the lists select ``topic``; internal topics and cycles are judged elsewhere."""
-        return self._include(topic) and not self._exclude(topic)
+    def _accepts(self, name: str) -> bool:
+        return self._include(name) and not self._exclude(name)
+
+
+class DefaultTopicFilter(_ListFilter, TopicFilter):
+    """Goes by ``topics`` and ``topics.exclude``."""
+
+    def should_replicate_topic(self, topic: str) -> bool:
+        """See TopicFilter."""
+        return self._accepts(topic)
+
+
+class DefaultGroupFilter(_ListFilter, GroupFilter):
+    """Goes by ``groups`` and ``groups.exclude``."""
+
+    def should_replicate_group(self, group: str) -> bool:
+        """See GroupFilter."""
+        return self._accepts(group)
+
+
+class DefaultConfigPropertyFilter(ConfigPropertyFilter):
+    """Goes by ``config.properties.exclude`` and ``use.defaults.from``."""
+
+    def __init__(self, exclude: Iterable[str], use_defaults_from: str = "target") -> None:
+        self._exclude = PatternFilter(exclude)
+        self._source_defaults = use_defaults_from == "source"
+
+    def should_replicate_config_property(self, name: str) -> bool:
+        """See ConfigPropertyFilter."""
+        return not self._exclude(name)
+
+    def should_replicate_source_default(self, name: str) -> bool:
+        """See ConfigPropertyFilter."""
+        return self._source_defaults

@@ -5,10 +5,9 @@ They behave as MM2's DefaultReplicationPolicy and IdentityReplicationPolicy of 4
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
-
-from heliograph.config import FlowConfig
+from typing import Protocol, runtime_checkable
 
 __all__ = [
     "DefaultReplicationPolicy",
@@ -16,7 +15,6 @@ __all__ = [
     "ReplicationPolicy",
     "is_own_topic",
     "ledger_topic",
-    "policy_from",
     "quarantine_topic",
 ]
 
@@ -24,45 +22,71 @@ _HEARTBEATS = "heartbeats"
 _DOT = "."
 
 
+@runtime_checkable
 class ReplicationPolicy(Protocol):
-    """Names of remote and internal topics. Pure and hashable; sent to executors as it is."""
+    """Names of remote and internal topics. Pure: the same question has the same answer.
 
+    An own policy subclasses it and writes the first three methods; the others have MM2's defaults.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
         """Name on the target of ``topic`` of the source."""
 
+    @abstractmethod
     def topic_source(self, topic: str) -> str | None:
         """Alias of the cluster that a remote topic came from; None if it is not remote."""
 
+    @abstractmethod
     def upstream_topic(self, topic: str) -> str | None:
         """Name on the cluster it came from, one hop back; None if it is not remote."""
 
     def original_topic(self, topic: str) -> str:
         """Name on the cluster where it began, all hops back."""
+        # A loop, not MM2's recursion: a name of 249 separators would be 249 frames deep.
+        while True:
+            upstream = self.upstream_topic(topic)
+            if upstream is None or upstream == topic:
+                return topic
+            topic = upstream
 
     def heartbeats_topic(self) -> str:
         """Name of the topic that heartbeats are written to."""
+        return _HEARTBEATS
 
     def offset_syncs_topic(self, other_alias: str) -> str:
         """Name of the offset-syncs topic; ``other_alias`` is the cluster that does not hold it."""
+        return f"mm2-offset-syncs.{other_alias}.internal"
 
     def checkpoints_topic(self, alias: str) -> str:
         """Name, on the target, of the checkpoints topic of source ``alias``."""
+        return f"{alias}.checkpoints.internal"
 
     def is_heartbeats_topic(self, topic: str) -> bool:
         """Whether ``topic`` is a heartbeats topic, local or remote."""
+        return self.original_topic(topic) == self.heartbeats_topic()
 
     def is_checkpoints_topic(self, topic: str) -> bool:
         """Whether ``topic`` is named like a checkpoints topic."""
+        return topic.endswith(".checkpoints.internal")
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
         """Whether ``topic`` is internal to MM2 or Heliograph."""
+        return (
+            (topic.startswith("mm2") and topic.endswith(".internal"))
+            or self.is_checkpoints_topic(topic)
+            or is_own_topic(topic)
+        )
 
     def is_internal_topic(self, topic: str) -> bool:
         """Whether ``topic`` is internal to MM2, Heliograph or Kafka, hence never mirrored."""
+        return topic.startswith(("__", _DOT)) or self.is_mm2_internal_topic(topic)
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultReplicationPolicy:
+class DefaultReplicationPolicy(ReplicationPolicy):
     """Remote topics are ``<alias><separator><topic>``.
 
     Any name that contains the separator therefore looks remote, as in MM2.
@@ -92,14 +116,6 @@ class DefaultReplicationPolicy:
         source = self.topic_source(topic)
         return None if source is None else topic[len(source) + len(self.separator) :]
 
-    def original_topic(self, topic: str) -> str:
-        """See ReplicationPolicy."""
-        return _original(self, topic)
-
-    def heartbeats_topic(self) -> str:
-        """See ReplicationPolicy."""
-        return _HEARTBEATS
-
     def offset_syncs_topic(self, other_alias: str) -> str:
         """See ReplicationPolicy."""
         return f"mm2-offset-syncs{self._internal_separator}{other_alias}{self._internal_suffix}"
@@ -107,10 +123,6 @@ class DefaultReplicationPolicy:
     def checkpoints_topic(self, alias: str) -> str:
         """See ReplicationPolicy."""
         return alias + self._checkpoints_suffix
-
-    def is_heartbeats_topic(self, topic: str) -> bool:
-        """See ReplicationPolicy."""
-        return self.original_topic(topic) == _HEARTBEATS
 
     def is_checkpoints_topic(self, topic: str) -> bool:
         """See ReplicationPolicy."""
@@ -123,10 +135,6 @@ class DefaultReplicationPolicy:
             or self.is_checkpoints_topic(topic)
             or is_own_topic(topic)
         )
-
-    def is_internal_topic(self, topic: str) -> bool:
-        """See ReplicationPolicy."""
-        return topic.startswith(("__", _DOT)) or self.is_mm2_internal_topic(topic)
 
     @property
     def _internal_separator(self) -> str:
@@ -175,15 +183,6 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
         return topic.endswith(_HEARTBEATS)
 
 
-def _original(policy: ReplicationPolicy, topic: str) -> str:
-    # A loop, not MM2's recursion: a name of 249 separators would be 249 frames deep.
-    while True:
-        upstream = policy.upstream_topic(topic)
-        if upstream is None or upstream == topic:
-            return topic
-        topic = upstream
-
-
 def ledger_topic(source_alias: str) -> str:
     """Name, on the target, of the flow's ledger. Dots whatever the separator, as Connect's own."""
     return f"mm2-ledger.{source_alias}.internal"
@@ -197,17 +196,3 @@ def quarantine_topic(source_alias: str) -> str:
 def is_own_topic(topic: str) -> bool:
     """Whether ``topic`` is named like a ledger or a quarantine."""
     return topic.startswith(("mm2-ledger.", "mm2-quarantine.")) and topic.endswith(".internal")
-
-
-def policy_from(config: FlowConfig) -> ReplicationPolicy:
-    """The policy that ``replication.policy.*`` of the flow asks for."""
-    # MM2 reads the internal-separator key only when a separator is set.
-    internal = (
-        config.replication_policy_internal_topic_separator_enabled
-        if config.replication_policy_separator_is_set
-        else True
-    )
-    separator = config.replication_policy_separator
-    if config.replication_policy_class.endswith("IdentityReplicationPolicy"):
-        return IdentityReplicationPolicy(separator, internal, config.flow.source)
-    return DefaultReplicationPolicy(separator, internal)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from heliograph.config import FlowConfig
+from heliograph.policy.chosen import policy_from, topic_filter_from
 from heliograph.policy.filters import TopicFilter
-from heliograph.policy.replication import ReplicationPolicy, policy_from
+from heliograph.policy.replication import ReplicationPolicy
 
 __all__ = ["TopicSelection", "is_cycle", "should_replicate"]
 
@@ -43,7 +44,7 @@ def should_replicate(
     heartbeats_replication_enabled: bool = True,
 ) -> bool:
     """Whether the flow mirrors ``topic`` of its source (MM2's shouldReplicateTopic)."""
-    wanted = topic_filter.accepts(topic) or (
+    wanted = topic_filter.should_replicate_topic(topic) or (
         heartbeats_replication_enabled and policy.is_heartbeats_topic(topic)
     )
     return (
@@ -58,7 +59,7 @@ class TopicSelection:
 
     def __init__(self, config: FlowConfig) -> None:
         self.policy: ReplicationPolicy = policy_from(config)
-        self._filter = TopicFilter(config.topics, config.topics_exclude)
+        self._filter = topic_filter_from(config)
         self._flow = config.flow
         self._heartbeats = config.heartbeats_replication_enabled
 

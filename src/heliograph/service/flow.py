@@ -6,12 +6,15 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from heliograph.config import FlowConfig
 from heliograph.control import internal_topics
+from heliograph.control.take_over import TakeOver, place_of
 from heliograph.control.topics import TargetTopic, TopicPlan, TopicRefresh
 from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.codec import Signature
+from heliograph.ledger.memory import SyncedMemory
 from heliograph.ledger.registry import Registry
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
@@ -33,6 +36,7 @@ from heliograph.wire.errors import (
     WireError,
     is_retriable,
 )
+from heliograph.wire.rights import missing_right
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +67,10 @@ class FlowRuntime:
         self._changed_hands = changed_hands
         self._clients: list[ClusterClient] = []
         self._refresh: TopicRefresh | None = None
+        self._take_over: TakeOver | None = None
         self._refreshing = threading.Lock()
         self._topics_made = False
+        self._told_undeletable = False
 
     def client(self, settings: ClientSettings, role: str) -> ClusterClient:
         """A client of the flow's own for one job, closed with the flow."""
@@ -102,6 +108,7 @@ class FlowRuntime:
         if not self._topics_made and not stopped.is_set():
             self.refresh_topics()
             self._refuse_unusable()
+            self._refuse_mm2()
 
     def _tell_changed(self) -> None:
         if self._changed_hands is not None:
@@ -127,9 +134,17 @@ class FlowRuntime:
             if source is not None:
                 registry = self._claim(lease_seconds)
                 self._sign(source, target, registry)
-                self._refresh = TopicRefresh(config, source, target)
+                memory = SyncedMemory(target, self.prepared.ledger_topic)
+                self._refresh = TopicRefresh(config, source, target, memory)
+                self._take_over = TakeOver(
+                    config,
+                    self.client(config.source_client, "take-over-source"),
+                    self.client(config.target_client, "take-over-target"),
+                    self.prepared.ledger_topic,
+                )
                 self.refresh_topics()
                 self._refuse_unusable()
+                self._refuse_mm2()
         except (WireError, ConfigError) as error:
             raise StartError("flow.start", f"flow {self.flow}: {error}") from error
 
@@ -152,7 +167,11 @@ class FlowRuntime:
         )  # fmt: skip
         registry = Registry(client, ledger_topic(self.flow.source))
         claim = FlowClaim(self.flow, client, registry, lease_seconds, self._tell_changed)
-        claim.begin()
+        try:
+            claim.begin()
+        except BaseException:
+            client.close()
+            raise
         self.claim = claim
         return registry
 
@@ -200,19 +219,27 @@ class FlowRuntime:
             return -1
         if admin.may_write_markers(target):
             return admin.allocate_producer_id(target)
-        text = "%s: gaps in offsets are not filled: no right to ALTER cluster %s"
-        level = logging.WARNING if self.config.offsets == "identical" else logging.INFO
-        log.log(level, text, self.flow, self.flow.target)
+        self._tell_of_offsets("gaps in offsets are not filled", "Alter", "cluster")
         return -1
+
+    def _tell_of_offsets(self, what: str, operation: str, kind: str, name: str = "") -> None:
+        """Say which right keeps offsets from being identical; a warning if they were to be."""
+        level = logging.WARNING if self.config.offsets == "identical" else logging.INFO
+        right = missing_right(self.config.target_admin, operation, kind, name)
+        log.log(level, "%s: %s: %s", self.flow, what, right)
 
     def leased(self, partition: TopicPartition, until: int | None = None) -> LeasedPartition:
         """A partition of the plan as a lease names it."""
-        name = self.plan.partitions[partition]
-        topic = self.plan.targets.get(name, TargetTopic())
+        plan = self.plan
+        name = plan.partitions[partition]
+        topic = plan.targets.get(name, TargetTopic())
         may = self.prepared.marker_id >= 0
         wanted = self.config.offsets == "identical" or not topic.compacted
+        withheld = ""
+        if self._take_over is not None:
+            withheld = self._take_over.withheld(place_of(plan, partition))
         return LeasedPartition(
-            partition, name, until, may and wanted, topic.paddable, topic.max_bytes
+            partition, name, until, may and wanted, topic.paddable, topic.max_bytes, withheld
         )
 
     def refresh_topics(self) -> bool:
@@ -227,26 +254,61 @@ class FlowRuntime:
         create = not self.stands_by
         plan = refresh.refresh(create=create)
         self._topics_made = self._topics_made or create
+        if self._take_over is not None:
+            # Before leases can name these partitions.
+            self._take_over.settle(plan, may_write=create)
         for problem in plan.problems:
             if problem not in before.problems:
                 log.warning("%s: %s", self.flow, problem)
         new = plan.partitions.keys() - before.partitions.keys()
         gone = {p.topic for p in before.partitions} - {p.topic for p in plan.partitions}
-        for topic in sorted(gone):
-            log.warning("%s: source topic %s is gone; its copy is kept", self.flow, topic)
+        for topic in sorted(gone - (plan.source.topics.keys() if plan.source else set())):
+            # What becomes of its remote topic is `DeletionWatch`'s matter.
+            log.warning(
+                "%s: source topic %s is not mirrored any more: %s does not show it to us",
+                self.flow, topic, self.flow.source,
+            )  # fmt: skip
         self.plan = plan
+        self._tell_undeletable()
         if new and before.source is not None and create:
             topics = sorted({p.topic for p in new})
             shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if topics[5:] else "")
             log.info("%s: %d new partition(s) to mirror: %s", self.flow, len(new), shown)
         return bool(new)
 
+    def _tell_undeletable(self) -> None:
+        """Filler in front of a log that starts late must be deleted again: say if it cannot be."""
+        undeletable = sorted(
+            name for name, topic in self.plan.targets.items()
+            if not topic.compacted and not topic.may_delete_records
+        )  # fmt: skip
+        if undeletable and not self._told_undeletable and self.prepared.marker_id >= 0:
+            self._told_undeletable = True
+            what = "offsets of logs that start far from 0 are not kept"
+            self._tell_of_offsets(what, "Delete", "topic", undeletable[0])
+
+    def look_at_configs(self) -> None:
+        """Configs of target topics were changed: later leases must know."""
+        with self._refreshing:
+            if self._refresh is not None and self.plan.target is not None:
+                targets = self._refresh.look_again(self.plan.target)
+                self.plan = replace(self.plan, targets=targets)
+
     def _refuse_unusable(self) -> None:
-        if self.plan.problems and not self.plan.partitions:
+        if self.plan.problems and not self.plan.partitions and not self.plan.awaited:
             raise StartError(
                 "topics.create",
                 f"flow {self.flow}: no topic can be mirrored:\n  "
                 + "\n  ".join(self.plan.problems),
+            )
+
+    def _refuse_mm2(self) -> None:
+        if self._take_over is not None and self._take_over.running:
+            raise StartError(
+                "mm2.running",
+                self._take_over.running,
+                "stop MM2 with SIGTERM, so that it stores its positions, then run this again; or"
+                " take these topics out of its configuration",
             )
 
     def source_ends(self) -> Mapping[TopicPartition, int]:

@@ -7,21 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
+from heliograph.control.acls import AclSync
+from heliograph.control.checkpoints import CheckpointEmitter
+from heliograph.control.config_sync import ConfigSync
+from heliograph.control.group_sync import GroupOffsetSync
+from heliograph.control.groups import GroupTranslation
 from heliograph.control.heartbeats import HeartbeatEmitter
 from heliograph.control.ledger_care import LedgerCare
 from heliograph.control.log_starts import LogStartFollower
 from heliograph.control.scheduler import Details
+from heliograph.control.topic_deletion import DeletionWatch
+from heliograph.ledger.checkpoints import CheckpointLog
 from heliograph.ledger.keeper import LedgerKeeper
+from heliograph.ledger.memory import SyncedMemory
 from heliograph.ledger.store import LedgerStore
 from heliograph.policy import policy_from
 from heliograph.service.flow import FlowRuntime
+from heliograph.wire.groups import GroupClient
 
 __all__ = ["ControlJob", "jobs_of"]
 
 _FOLLOW_SECONDS = 10.0
+#: When the first records are on their way: what can wait does not delay them.
+_SETTLED_SECONDS = 8.0
+_WATCH_SECONDS = 10.0
+#: Nothing is translated before something is mirrored: groups need not slow a start down.
+_GROUPS_FIRST_SECONDS = 4.0
+#: A look at the groups that is younger than this part of the interval is good for both jobs.
+_YOUNG = 0.5
 #: The ledger: not while the mirror starts, and often enough for a few MB of entries in between.
 _TEND_FIRST_SECONDS, _TEND_SECONDS = 60.0, 300.0
+
+
+def _nothing() -> None:
+    """Nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +54,7 @@ class ControlJob:
         run: one run. Not called while another mirror has the flow.
         first_after_seconds: for what the start of the mirror need not wait for.
         details: what the last run has to say, one reason a subject, for the status.
+        at_end: a last run for ``--once``, when all is copied; never beside another run.
     """
 
     description: str
@@ -40,6 +62,7 @@ class ControlJob:
     run: Callable[[], object]
     first_after_seconds: float = 0.0
     details: Details | None = None
+    at_end: Callable[[], object] = _nothing
 
 
 def jobs_of(runtime: FlowRuntime) -> Iterator[ControlJob]:
@@ -52,6 +75,12 @@ def jobs_of(runtime: FlowRuntime) -> Iterator[ControlJob]:
     if config.follow_log_start:
         yield _log_starts(runtime)
     yield _ledger_care(runtime)
+    if config.sync_topic_configs_enabled:
+        yield _topic_configs(runtime)
+    if config.sync_topic_acls_enabled:
+        yield _acls(runtime)
+    yield _deleted_topics(runtime)
+    yield from _groups(runtime)
 
 
 def _heartbeats(runtime: FlowRuntime) -> ControlJob:
@@ -82,4 +111,108 @@ def _ledger_care(runtime: FlowRuntime) -> ControlJob:
     care = LedgerCare(keeper, target, context.producer_id, lambda: runtime.plan)
     return ControlJob(
         f"tidying the ledger of {runtime.flow}", _TEND_SECONDS, care.tend, _TEND_FIRST_SECONDS
+    )
+
+
+def _topic_configs(runtime: FlowRuntime) -> ControlJob:
+    config = runtime.config
+    source = runtime.client(config.source_admin, "configs-source-admin")
+    target = runtime.client(config.target_admin, "configs-target-admin")
+    memory = SyncedMemory(target, runtime.prepared.ledger_topic)
+    sync = ConfigSync(
+        config, source, target, memory, lambda: runtime.plan, runtime.look_at_configs
+    )  # fmt: skip
+    return ControlJob(
+        f"syncing topic configs of {runtime.flow}",
+        config.sync_topic_configs_interval_seconds,
+        sync.sync,
+        _SETTLED_SECONDS,
+        sync.details,
+        sync.sync,
+    )
+
+
+def _acls(runtime: FlowRuntime) -> ControlJob:
+    config = runtime.config
+    source = runtime.client(config.source_admin, "acls-source-admin")
+    target = runtime.client(config.target_admin, "acls-target-admin")
+    memory = SyncedMemory(target, runtime.prepared.ledger_topic)
+    sync = AclSync(config, source, target, memory)
+    return ControlJob(
+        f"syncing ACLs of {runtime.flow}",
+        config.sync_topic_acls_interval_seconds,
+        sync.sync,
+        _SETTLED_SECONDS,
+        sync.details,
+        sync.sync,
+    )
+
+
+def _deleted_topics(runtime: FlowRuntime) -> ControlJob:
+    config = runtime.config
+    source = runtime.client(config.source_admin, "deletions-source-admin")
+    target = runtime.client(config.target_admin, "deletions-target-admin")
+    watch = DeletionWatch(
+        config, source, target, runtime.prepared.ledger_topic, lambda: runtime.plan
+    )
+    return ControlJob(
+        f"watching for deleted topics of {runtime.flow}",
+        _WATCH_SECONDS,
+        watch.watch,
+        _SETTLED_SECONDS,
+        watch.details,
+    )
+
+
+def _groups(runtime: FlowRuntime) -> Iterator[ControlJob]:
+    """Checkpoints and group offset sync; both work from the same look at the source's groups."""
+    config = runtime.config
+    if not (config.emit_checkpoints_enabled or config.sync_group_offsets_enabled):
+        return
+    translation = GroupTranslation.of(
+        config,
+        runtime.client(config.source_admin, "checkpoint-source-admin"),
+        runtime.client(config.target_admin, "checkpoint-target-admin"),
+        lambda: runtime.plan,
+    )
+    if config.emit_checkpoints_enabled:
+        yield _checkpoints(runtime, translation)
+    if config.sync_group_offsets_enabled:
+        yield _group_sync(runtime, translation)
+
+
+def _checkpoints(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJob:
+    config, policy = runtime.config, policy_from(runtime.config)
+    target = runtime.client(config.target_admin, "checkpoints-target-producer")
+    emitter = CheckpointEmitter(
+        runtime.flow,
+        translation,
+        CheckpointLog(target, policy.checkpoints_topic(runtime.flow.source)),
+        lambda: runtime.plan,
+        policy,
+        young_seconds=_YOUNG * config.emit_checkpoints_interval_seconds,
+        prune_seconds=config.refresh_groups_interval_seconds,
+    )
+    return ControlJob(
+        f"emitting checkpoints for {runtime.flow}",
+        config.emit_checkpoints_interval_seconds,
+        emitter.emit,
+        _GROUPS_FIRST_SECONDS,
+        emitter.details,
+        partial(emitter.emit, fresh=True),
+    )
+
+
+def _group_sync(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJob:
+    config = runtime.config
+    target = runtime.client(config.target_admin, "group-sync-target-admin")
+    seconds = config.sync_group_offsets_interval_seconds
+    sync = GroupOffsetSync(runtime.flow, translation, GroupClient(target), _YOUNG * seconds)
+    return ControlJob(
+        f"syncing group offsets of {runtime.flow}",
+        seconds,
+        sync.sync,
+        _GROUPS_FIRST_SECONDS,
+        sync.details,
+        sync.finish,
     )

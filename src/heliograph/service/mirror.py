@@ -15,7 +15,7 @@ from heliograph.errors import HeliographError
 from heliograph.model import Lease, TopicPartition
 from heliograph.service.engine import Engine
 from heliograph.service.flow import FlowRuntime
-from heliograph.service.jobs import jobs_of
+from heliograph.service.jobs import ControlJob, jobs_of
 from heliograph.service.monitor import FlowMonitor, FlowStatus
 from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
 from heliograph.wire.errors import WireError
@@ -40,6 +40,7 @@ class Mirror:
         self._scheduler = Scheduler()
         self._monitors: list[FlowMonitor] = []
         self._keeper: RoundKeeper | None = None
+        self._at_end: list[tuple[ControlJob, threading.Lock]] = []
         self._stopped = threading.Event()
 
     # -- start and stop -----------------------------------------------------------------------
@@ -58,7 +59,7 @@ class Mirror:
             )  # fmt: skip
         for runtime in self._flows:
             for job in jobs_of(runtime):
-                self._scheduler.repeat(
+                running = self._scheduler.repeat(
                     partial(_unless_standing_by, runtime, job.run),
                     job.interval_seconds,
                     job.description,
@@ -66,6 +67,7 @@ class Mirror:
                     first_after_seconds=job.first_after_seconds,
                     details=job.details,
                 )
+                self._at_end.append((job, running))
 
     def _lease_seconds(self) -> float:
         return min((f.config.lease_seconds for f in self._enabled), default=0.0)
@@ -164,6 +166,13 @@ class Mirror:
             )
         for monitor in self._monitors:
             monitor.measure()
+        for job, running in self._at_end:
+            try:
+                with running:
+                    job.at_end()
+            except (WireError, ValueError) as error:
+                text = f"{job.description}: {error}"
+                raise HeliographError("once.incomplete", text) from error
 
     def _require_flows(self) -> None:
         for runtime in self._enabled:

@@ -144,7 +144,8 @@ class FlowMonitor:
             if ledger.runs:
                 self._compare(p, lag, ledger.runs[-1])
                 lag.position = ledger.position(lag.target_end)
-                self._first_ends.setdefault(p, ledger.runs[0].target)
+                begun = max(ledger.runs[0].target, ledger.inherited.end)
+                self._first_ends.setdefault(p, begun)
             else:
                 fresh.append(p)
             if lag.told_target_end == lag.target_end:

@@ -47,7 +47,8 @@ class FlowLeases:
         self._most = runtime.config.tasks_max or most
         self._groups: list[list[TopicPartition]] = []
         self._leased: set[TopicPartition] = set()
-        self._markers_from = 0.0
+        #: From when holders of this round's leases may write markers, and those of the next one's.
+        self._markers_from = self._next_markers_from = 0.0
         #: No leases could be handed out, because the flow is not this mirror's at the moment.
         self.turned_away = False
 
@@ -61,13 +62,14 @@ class FlowLeases:
         weights = {p: self._weight(p) for p in partitions}
         self._groups = assign(weights, self._most, self._groups)
         self._leased = set(partitions)
+        self._markers_from = self._next_markers_from
         leases = [self._lease(group, starts_at, deadline) for group in self._groups]
         self.held_until(deadline + SETTLE_SECONDS)
         return leases
 
     def held_until(self, moment: float) -> None:
-        """Whoever holds leases now may write markers until then; the next holders wait for it."""
-        self._markers_from = moment
+        """Whoever holds leases now may write markers until then; the next round waits for it."""
+        self._next_markers_from = moment
 
     def added(self, starts_at: float, deadline: float) -> list[Lease]:
         """A lease for the partitions that appeared since `plan`; for all if that had to wait."""

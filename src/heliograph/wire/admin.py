@@ -7,7 +7,7 @@ whole broker fails; a caller that gets an incomplete answer refreshes metadata a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
+    DeleteTopicsRequest,
     DescribeClusterRequest,
-    DescribeConfigsRequest,
     DescribeProducersRequest,
 )
 from kafka.protocol.consumer import ListOffsetsRequest
@@ -25,18 +25,26 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from heliograph.model import TopicPartition
 from heliograph.wire.cluster import ClusterClient
-from heliograph.wire.errors import NONE, TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_ID, BrokerError, check
+from heliograph.wire.errors import (
+    NONE,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    BrokerError,
+    check,
+)
 from heliograph.wire.metadata import Metadata
+from heliograph.wire.rights import denied, missing_right
 
 EARLIEST, LATEST = -2, -1
-_TOPIC_RESOURCE = 2
 _PATIENCE_SECONDS = 30.0
-#: DescribeConfigs: where a value comes from.
-_DYNAMIC_TOPIC_CONFIG = 1
 #: The first Metadata version that takes topic ids instead of names.
 _METADATA_BY_ID = 12
+#: The first DeleteTopics version that takes topic ids.
+_DELETE_TOPICS_BY_ID = 6
+_UNSUPPORTED_VERSION = 35
 #: AclOperation, as bits of what a cluster or topic lets us do.
-_DELETE, _ALTER, _CLUSTER_ACTION = 6, 7, 9
+_READ, _WRITE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 6, 7, 8, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,10 @@ def allocate_producer_id(client: ClusterClient) -> int:
 
     def call() -> int:
         response = client.request(message)
-        check(response.error_code, f"allocating a producer id on cluster {client.alias}")
+        right = None
+        if denied(response.error_code):
+            right = missing_right(client.settings, "IdempotentWrite", "cluster")
+        check(response.error_code, f"allocating a producer id on cluster {client.alias}", right)
         return int(response.producer_id)
 
     # A young cluster answers COORDINATOR_LOAD_IN_PROGRESS until it has its first block of ids.
@@ -149,9 +160,16 @@ def allocate_producer_id(client: ClusterClient) -> int:
 
 
 def create_topics(
-    client: ClusterClient, topics: Iterable[NewTopic], timeout_ms: int
+    client: ClusterClient,
+    topics: Iterable[NewTopic],
+    timeout_ms: int,
+    *,
+    validate_only: bool = False,
 ) -> dict[str, BrokerError]:
-    """Create topics; returns those that failed. A topic that exists already is no failure."""
+    """Create topics; returns those that failed. A topic that exists already is no failure.
+
+    With ``validate_only`` nothing is created.
+    """
     request = CreateTopicsRequest
     wanted = [
         request.CreatableTopic(
@@ -168,15 +186,22 @@ def create_topics(
     ]
     if not wanted:
         return {}
-    message = request(topics=wanted, timeout_ms=timeout_ms, validate_only=False)
+    message = request(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
     response = client.to_controller(message, timeout_ms / 1000)
     return _failures(response.topics, "creating topic", client, {TOPIC_ALREADY_EXISTS})
 
 
 def create_partitions(
-    client: ClusterClient, counts: Mapping[str, int], timeout_ms: int
+    client: ClusterClient,
+    counts: Mapping[str, int],
+    timeout_ms: int,
+    *,
+    validate_only: bool = False,
 ) -> dict[str, BrokerError]:
-    """Grow topics to the given partition counts; returns those that failed."""
+    """Grow topics to the given partition counts; returns those that failed.
+
+    With ``validate_only`` nothing is changed.
+    """
     request = CreatePartitionsRequest
     if not counts:
         return {}
@@ -186,10 +211,34 @@ def create_partitions(
             for name, count in counts.items()
         ],
         timeout_ms=timeout_ms,
-        validate_only=False,
+        validate_only=validate_only,
     )
     response = client.to_controller(message, timeout_ms / 1000)
     return _failures(response.results, "adding partitions to topic", client, set())
+
+
+def delete_topics(
+    client: ClusterClient, topics: Mapping[uuid.UUID, str], timeout_ms: int
+) -> dict[uuid.UUID, BrokerError]:
+    """Delete topics by their ids; returns those that failed. The names are for messages only.
+
+    A topic that has one of the names but another id is never touched. Brokers before 2.8 know no
+    ids: then all fail.
+    """
+    request = DeleteTopicsRequest
+    what = {i: f"deleting topic {name} on cluster {client.alias}" for i, name in topics.items()}
+    if not client.connection(-1).supports(request.API_KEY, _DELETE_TOPICS_BY_ID):
+        return {i: BrokerError(_UNSUPPORTED_VERSION, what[i]) for i in topics}
+    message = request(
+        topics=[request.DeleteTopicState(name=None, topic_id=i) for i in topics],
+        timeout_ms=timeout_ms,
+    )
+    response = client.to_controller(message, timeout_ms / 1000)
+    return {
+        r.topic_id: BrokerError(r.error_code, what[r.topic_id], r.error_message)
+        for r in response.responses
+        if r.error_code != NONE
+    }
 
 
 def _failures(
@@ -245,6 +294,29 @@ def may_write_markers(client: ClusterClient) -> bool:
 
 def deletable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
     """Topics whose records we may delete."""
+    return {name for name, allowed in _allowed(client, topics).items() if _DELETE in allowed}
+
+
+def unreadable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
+    """Topics that we may see but not read; none before 2.3, which does not tell."""
+    return _forbidden(client, topics, _READ)
+
+
+def unwritable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
+    """Topics that we may see but not write to; none before 2.3, which does not tell."""
+    return _forbidden(client, topics, _WRITE)
+
+
+def _forbidden(client: ClusterClient, topics: Iterable[str], operation: int) -> set[str]:
+    # Whoever sees a topic may describe it: where not even that is said, nothing is.
+    return {
+        name for name, allowed in _allowed(client, topics).items()
+        if _DESCRIBE in allowed and operation not in allowed
+    }  # fmt: skip
+
+
+def _allowed(client: ClusterClient, topics: Iterable[str]) -> dict[str, Collection[int]]:
+    """What we may do to topics, as far as we see them."""
     request = MetadataRequest
     message = request(
         topics=[request.MetadataRequestTopic(topic_id=None, name=name) for name in topics],
@@ -252,8 +324,8 @@ def deletable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
         include_topic_authorized_operations=True,
     )
     return {
-        t.name for t in client.request(message).topics
-        if t.error_code == NONE and _DELETE in (t.authorized_operations or ())
+        t.name: t.authorized_operations or ()
+        for t in client.request(message).topics if t.error_code == NONE
     }  # fmt: skip
 
 
@@ -263,7 +335,7 @@ def unknown_topic_ids(client: ClusterClient, ids: Iterable[uuid.UUID]) -> set[uu
     A topic that we may not see is not among them: the answer is then another.
     """
     request = MetadataRequest
-    if not client.connection(-1).supports(request.API_KEY, _METADATA_BY_ID):
+    if not tells_topic_ids(client):
         return set()
     message = request(
         topics=[request.MetadataRequestTopic(topic_id=i, name=None) for i in ids],
@@ -272,37 +344,21 @@ def unknown_topic_ids(client: ClusterClient, ids: Iterable[uuid.UUID]) -> set[uu
     return {t.topic_id for t in client.request(message).topics if t.error_code == UNKNOWN_TOPIC_ID}
 
 
-def topic_configs(client: ClusterClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """What holds for topics, defaults included; topics without DescribeConfigs are absent."""
-    return {
-        name: {c.name: c.value for c in configs if not c.is_sensitive}
-        for name, configs in _describe(client, topics).items()
-    }
+def tells_topic_ids(client: ClusterClient) -> bool:
+    """Whether the cluster can say that no topic has an id (since 3.1)."""
+    return client.connection(-1).supports(MetadataRequest.API_KEY, _METADATA_BY_ID)
 
 
-def topic_overrides(client: ClusterClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The configs that are set on topics themselves; topics without DescribeConfigs are absent."""
-    return {
-        name: {
-            c.name: c.value
-            for c in configs
-            if c.config_source == _DYNAMIC_TOPIC_CONFIG and not c.is_sensitive and not c.read_only
-        }
-        for name, configs in _describe(client, topics).items()
-    }
+def absent_topics(client: ClusterClient, names: Iterable[str]) -> set[str]:
+    """Names of which the cluster says that no topic has them.
 
-
-def _describe(client: ClusterClient, topics: Iterable[str]) -> dict[str, list[Any]]:
-    request = DescribeConfigsRequest
+    A topic that we may not see is not among them: the answer is then another.
+    """
+    request = MetadataRequest
     message = request(
-        resources=[
-            request.DescribeConfigsResource(
-                resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
-            )
-            for name in topics
-        ],
-        include_synonyms=False,
-        include_documentation=False,
+        topics=[request.MetadataRequestTopic(topic_id=None, name=name) for name in names],
+        allow_auto_topic_creation=False,
     )
-    results = client.request(message).results
-    return {r.resource_name: r.configs for r in results if r.error_code == NONE}
+    return {
+        t.name for t in client.request(message).topics if t.error_code == UNKNOWN_TOPIC_OR_PARTITION
+    }

@@ -47,7 +47,7 @@ class ClusterClient:
         self.alias = settings.alias
         self.client_id = client_id
         self.request_timeout = request_timeout
-        self._settings = settings
+        self.settings = settings
         self._security: Security | None = None
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
@@ -101,7 +101,7 @@ class ClusterClient:
 
     def _dial(self, host: str, port: int) -> Connection:
         if self._security is None:
-            self._security = Security.from_settings(self._settings)
+            self._security = Security.from_settings(self.settings)
         return Connection.open(host, port, self._security, self.client_id, CONNECT_TIMEOUT_SECONDS)
 
     def _any(self) -> Connection:
@@ -117,7 +117,7 @@ class ClusterClient:
         return self._bootstrap
 
     def _dial_bootstrap(self) -> Connection:
-        servers = resolve(self._settings.bootstrap_servers, self._settings.providers)
+        servers = resolve(self.settings.bootstrap_servers, self.settings.providers)
         candidates = [s.strip() for s in servers.split(",") if s.strip()]
         if self._metadata is not None:
             # Brokers learnt later outlive a bootstrap server that was taken away.

@@ -210,14 +210,23 @@ class Connection:
 
     def request(self, message: Any, timeout: float, version: int | None = None) -> Any:
         """Send one kafka-python message, wait for and decode its response."""
+        return self.requests([message], timeout, version)[0]
+
+    def requests(
+        self, messages: Sequence[Any], timeout: float, version: int | None = None
+    ) -> list[Any]:
+        """Messages of one kind, sent without waiting for each other; all responses, in order."""
         if self._expected:
             raise ConnectionFailed(f"connection to {self.address} is busy")
         if version is None:
-            version = self.version(message.API_KEY, message.max_version)
-        flexible = message.flexible_version_q(version)
-        body = message.encode(version=version)
-        self.send(message.API_KEY, version, flexible, [body])
-        frame = self.wait(timeout)
+            version = self.version(messages[0].API_KEY, messages[0].max_version)
+        flexible = messages[0].flexible_version_q(version)
+        for message in messages:
+            self.send(message.API_KEY, version, flexible, [message.encode(version=version)])
+        return [self._response(m, version, flexible, self.wait(timeout)) for m in messages]
+
+    @staticmethod
+    def _response(message: Any, version: int, flexible: bool, frame: memoryview) -> Any:
         message.with_header()
         response_class = message.header.get_response_class()
         # ApiVersions responses never have a flexible header, so that any client can read them.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.wire.errors import NONE
+from heliograph.wire.errors import NONE, TOPIC_AUTHORIZATION_FAILED
 
 NO_ID = uuid.UUID(int=0)
 
@@ -33,12 +33,13 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """One answer to a Metadata request."""
+    """One answer to a Metadata request; ``denied`` are topics asked for that we may not see."""
 
     cluster_id: str
     controller_id: int
     brokers: Mapping[int, tuple[str, int]]
     topics: Mapping[str, TopicInfo]
+    denied: frozenset[str] = frozenset()
 
     def leader(self, topic: str, partition: int) -> int:
         """Node id of the leader, -1 if unknown."""
@@ -61,4 +62,8 @@ def parse_metadata(response: Any) -> Metadata:
         topic_id = topic.topic_id or NO_ID
         topics[topic.name] = TopicInfo(topic.name, topic_id, bool(topic.is_internal), partitions)
     brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
-    return Metadata(response.cluster_id or "", response.controller_id, brokers, topics)
+    denied = frozenset(
+        t.name for t in response.topics if t.error_code == TOPIC_AUTHORIZATION_FAILED and t.name
+    )
+    cluster_id = response.cluster_id or ""
+    return Metadata(cluster_id, response.controller_id, brokers, topics, denied)

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from heliograph.cli.reporting import amount, reporter, table
+from heliograph.control.scheduler import JobStatus
 from heliograph.service.monitor import FlowStatus
 
 
@@ -88,6 +89,25 @@ def test_json_lines(capsys):
         "waiting": {}, "failed": {}, "state": "mirroring", "jobs": [],
     }  # fmt: skip
     assert all(x["time"] > 1.6e9 for x in said)
+
+
+def test_json_tells_what_jobs_say_when_it_has_changed(capsys):
+    job = JobStatus("syncing group offsets of A->B", 2, last_run=5.0, details={"g": "in use"})
+    busy = status(jobs=[job])
+    said = [json.loads(x) for x in lines("json", capsys, [busy, busy], [])]
+    assert [x["event"] for x in said] == ["warning", "status", "details", "status"]
+    assert said[1]["jobs"][0]["last_run"] == 5.0
+    assert "details" not in said[1]["jobs"][0]
+    assert said[2]["details"] == {"g": "in use"}
+    assert said[2]["job"] == "syncing group offsets of A->B"
+
+
+def test_failing_jobs_are_said(capsys):
+    job = JobStatus("syncing ACLs of A->B", 60, last_error="B is away", next_run=1e9)
+    assert ", 1 control job failing" in lines("plain", capsys, [status(jobs=[job])], [])[-1]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table([status(jobs=[job])]))
+    assert "syncing ACLs of A->B: B is away (again at " in console.export_text()
 
 
 def test_what_partitions_wait_for_is_said(capsys):

@@ -85,6 +85,13 @@ def test_s93_pairs_exist_by_enabled_or_heartbeats(file, values, expected):
     assert [str(f.flow) for f in load(file(BASE, values)).flows] == expected
 
 
+def test_s93_by_default_every_pair_exists(file):
+    values = {"clusters": "A,B,C", "C.bootstrap.servers": "c:9092"}
+    assert [str(f.flow) for f in load(file(BASE, values)).flows] == [
+        "A->B", "A->C", "B->A", "B->C", "C->A", "C->B",
+    ]  # fmt: skip
+
+
 def test_clusters_keeps_flows_into_the_targets_named(file):
     assert [str(f.flow) for f in load(file(BASE), clusters=["B"]).flows] == ["A->B"]
     assert [p.code for p in errors(file(BASE), clusters=["C"])] == [
@@ -116,10 +123,14 @@ def test_s13_an_alias_with_strange_characters(file):
     assert config.flows[0].target_client.bootstrap_servers == "b:1"
 
 
-def test_an_alias_that_must_name_a_topic(file):
+@pytest.mark.parametrize(
+    ("flow", "named_by"), [("A->B!", "mm2-offset-syncs"), ("B!->A", "internal topics")]
+)
+def test_s13_an_alias_that_must_name_a_topic(file, flow, named_by):
     values = {"clusters": "A,B!", "A.bootstrap.servers": "a:1", "B!.bootstrap.servers": "b:1"}
-    problem = only(errors(file(values, {"A->B!.enabled": "true"})))
+    problem = only(errors(file(values, {f"{flow}.enabled": "true"})))
     assert problem.code == "config.alias-not-topic-name"
+    assert named_by in problem.message
 
 
 def test_an_alias_with_dots(file):
@@ -267,6 +278,12 @@ def test_s96_security_protocol_ignores_case(file, protocol):
     assert "security.protocol" not in flow.target_client.properties
 
 
+def test_s96_an_invalid_security_protocol_is_named(file):
+    problem = only(errors(file(BASE, {"A.security.protocol": "TLS"})))
+    assert problem.key == "A.security.protocol"
+    assert "'TLS': expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in problem.message
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -371,3 +388,18 @@ def test_what_a_provider_gave_is_never_shown(file, key, monkeypatch):
         load(file(BASE, provider, {key: "${env:KAFKA_PASSWORD}"}))
     assert "hunter2" not in str(caught.value)
     assert key in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"A->B.emit.offset-syncs.enabled": "false"},
+        {"A->B.emit.checkpoints.enabled": "false", "A->B.sync.group.offsets.enabled": "true"},
+        {"A->B.emit.offset-syncs.enabled": "false", "A->B.sync.group.offsets.enabled": "true"},
+    ],
+)
+def test_s79_checkpoints_and_group_sync_need_no_offset_syncs(file, keys):
+    """MM2 refuses these: its checkpoints live on offset syncs. Ours come from the ledger."""
+    config = next(f for f in load(file(BASE, keys)).flows if f.enabled)
+    assert config.emit_checkpoints_enabled == ("A->B.emit.checkpoints.enabled" not in keys)
+    assert config.sync_group_offsets_enabled == ("A->B.sync.group.offsets.enabled" in keys)

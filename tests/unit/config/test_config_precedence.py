@@ -59,7 +59,7 @@ def _precedence(values):
 
 
 @given(st.sampled_from(sorted(PLACES)), st.data())
-def test_the_highest_place_decides(client, data):
+def test_s94_the_highest_place_decides(client, data):
     side, role, name = client
     places = PLACES[client]
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, unique=True))
@@ -70,7 +70,7 @@ def test_the_highest_place_decides(client, data):
 
 
 @pytest.mark.parametrize("client", sorted(IGNORED))
-def test_places_that_mm2_does_not_read(client):
+def test_s94_places_that_mm2_does_not_read(client):
     side, role, name = client
     for key in IGNORED[client]:
         assert name not in _precedence({key: "x"}).client_values(AB, side, role)

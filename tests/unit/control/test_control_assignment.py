@@ -36,7 +36,7 @@ def test_no_lease_outgrows_its_share(weights, leases, previous):
 
 
 @given(weights, st.integers(1, 12))
-def test_fresh_dealing_is_balanced(weights, leases):
+def test_s30_fresh_dealing_is_balanced(weights, leases):
     dealt = assign(weights, leases)
     if len(dealt) > 1:
         loads = [load(group, weights) for group in dealt]

@@ -11,6 +11,7 @@ import pytest
 
 from heliograph.config import load
 from heliograph.control.topics import TopicPlan
+from heliograph.copy.desk import SETTLE_SECONDS
 from heliograph.model import FlowContext, Lease, Receipt, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
@@ -70,6 +71,16 @@ def test_only_new_partitions_get_a_lease_in_between(flow):
     assert leased(flow.added(1, 10)) == [T("new", 0)]
     assert flow.added(2, 10) == []
     assert T("new", 0) in leased(flow.plan(10, 20))
+
+
+def test_new_partitions_do_not_wait_for_the_end_of_their_own_round(flow):
+    """Their gaps may be filled from when those of this round's other partitions may."""
+    flow.plan(0, 10)
+    [first, *_] = flow.plan(10, 20)
+    assert first.markers_from == 10 + SETTLE_SECONDS
+    flow.runtime.plan = TopicPlan({**flow.runtime.plan.partitions, T("new", 0): "A.new"})
+    [added] = flow.added(12, 20)
+    assert added.markers_from == first.markers_from
 
 
 def test_a_flow_of_another_mirror_gets_no_lease_until_it_is_ours(flow):
