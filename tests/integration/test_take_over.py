@@ -318,7 +318,7 @@ def test_a_record_of_somebody_else_at_the_end(mm2, caplog, stored):
                build([Record(0, 1, b"by", b"hand")]))  # fmt: skip
     [withheld] = mm2.take_over()
     assert "was filled by MM2, and where it stopped cannot be proven" in withheld
-    assert "target offset 300 is not where it should be on the source" in withheld
+    assert "the record at target offset 300 is not the source's next one" in withheld
     assert "start MM2 again, let it mirror for a minute and stop it with SIGTERM" in withheld
     assert withheld in caplog.text
     receipt = receipt_of(mm2, withheld)

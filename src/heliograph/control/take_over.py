@@ -161,8 +161,6 @@ class TakeOver:
         first, self._looked = not self._looked, True
         wanted = list(plan.partitions) if first else [c.source for c in candidates]
         self.running = self._worker.at_work(wanted) if wanted else ""
-        if self.running and not first:
-            log.warning("%s", self.running)
 
     # -- what there is to go by ---------------------------------------------------------------
 

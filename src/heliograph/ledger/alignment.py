@@ -217,8 +217,8 @@ def _read(logs: _Logs, target: LogSlice, first: int, readings: set[_Reading]) ->
             following |= _steps(logs, reading, content, begins=begins, back=back)
         if not following:
             raise Unproven(
-                f"the record at target offset {target.offsets[at]} is not where it should be on the"
-                " source, nor further back"
+                f"the record at target offset {target.offsets[at]} is not the source's next one,"
+                " nor one before it (did somebody else write it?)"
             )
         if len(following) > _MOST_READINGS:
             raise Ambiguous("too many of its last records are alike")

@@ -256,7 +256,10 @@ class FlowRuntime:
         self._topics_made = self._topics_made or create
         if self._take_over is not None:
             # Before leases can name these partitions.
+            told = self._take_over.running
             self._take_over.settle(plan, may_write=create)
+            if before.source is not None and self._take_over.running != told:
+                log.warning("%s", self._take_over.running or f"{self.flow}: MM2 has stopped")
         for problem in plan.problems:
             if problem not in before.problems:
                 log.warning("%s: %s", self.flow, problem)

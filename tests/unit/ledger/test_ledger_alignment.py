@@ -90,7 +90,7 @@ def test_a_record_of_somebody_else_is_noticed(model, data):
     model.target.end += 1
     room = model.source.end - 1 - max(r.offset for r in model.source.records())
     assume(room == 0)
-    with pytest.raises(Unproven, match="not where it should be"):
+    with pytest.raises(Unproven, match="not the source's next one"):
         # The source has nothing left that it could be.
         model.source.end = model.last + 1
         find(model, anchor)
