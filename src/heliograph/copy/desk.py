@@ -18,8 +18,6 @@ from heliograph.model import FlowContext, Lease, TopicPartition
 #: What a writer that was killed had sent by then is on the target after this time.
 SETTLE_SECONDS = 0.5
 _BACKOFF_FIRST_SECONDS, _BACKOFF_MOST_SECONDS = 0.05, 2.0
-#: When another writer was first: at a change of leases that is over in a moment.
-RACE_SECONDS = 0.005
 
 
 class Desk:
@@ -43,21 +41,14 @@ class Desk:
         """The flow that the lease belongs to."""
         return self.lease.context
 
-    def disturb(
-        self,
-        p: PartitionCopy,
-        why: str,
-        *,
-        pause: bool = True,
-        first_pause: float = _BACKOFF_FIRST_SECONDS,
-    ) -> None:
+    def disturb(self, p: PartitionCopy, why: str, *, pause: bool = True) -> None:
         """Stop copying a partition until it is resumed, after a growing pause."""
         for detach in self.detach:
             detach(p)
         p.broken, p.active = why, False
         self.unsettled.add(p.source)
         if pause:
-            wait = min(first_pause * 2 ** min(p.attempts, 10), _BACKOFF_MOST_SECONDS)
+            wait = min(_BACKOFF_FIRST_SECONDS * 2 ** min(p.attempts, 10), _BACKOFF_MOST_SECONDS)
             p.retry_at = time.time() + wait
             p.attempts += 1
 

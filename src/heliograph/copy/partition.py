@@ -98,6 +98,7 @@ class PartitionCopy:
     holed: bool = False
     rules: Rules = field(default_factory=Rules)
     markers_from: float = 0.0
+    looked_at: float = 0.0
     quarantined: int = 0
     broken: str = ""
     failed: str = ""
@@ -108,6 +109,14 @@ class PartitionCopy:
     records: int = 0
     bytes: int = 0
     batches: int = 0
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether the writer before had certainly ended when this one looked at the target.
+
+        Not whether it has by now: what it wrote in between would be written a second time.
+        """
+        return self.looked_at >= self.markers_from
 
     @classmethod
     def of(cls, lease: LeasedPartition, codec: int | None) -> PartitionCopy:

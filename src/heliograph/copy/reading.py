@@ -199,7 +199,7 @@ class SourceSide:
             except WireError as error:
                 self._desk.disturb(p, f"setting refused records aside: {error}")
                 continue
-            if p.contradicts and time.time() < p.markers_from:
+            if p.contradicts and not p.may_mark:
                 # Whoever announced these records otherwise may still write them.
                 self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
                 continue

@@ -93,6 +93,9 @@ class Resumer:
         if not usable:
             return
         targets = [p.target for p in usable]
+        now = time.time()
+        for p in usable:
+            p.looked_at = now
         # Sequences first, ledger second: a batch seen in the log has its run in the ledger.
         states = admin.describe_producers(self._target, target, targets)
         ends = admin.list_offsets(self._target, target, targets, admin.LATEST)
@@ -177,7 +180,7 @@ class Resumer:
             # A run was announced behind a gap that is not filled yet, or not wholly.
             if not p.lease.identical:
                 position.target = target_end
-            elif time.time() < p.markers_from:
+            elif not p.may_mark:
                 p.retry_at, p.broken = p.markers_from, "the lease before this one is ending"
                 return
             else:

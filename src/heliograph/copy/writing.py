@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.copy.desk import RACE_SECONDS, SETTLE_SECONDS, Desk
+from heliograph.copy.desk import SETTLE_SECONDS, Desk
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy
 from heliograph.copy.syncs import OffsetSyncWriter
@@ -184,7 +184,7 @@ class TargetSide:
         for p in list(link.ready.values()):
             item = p.queue[0]
             if isinstance(item, Gap):
-                if time.time() < p.markers_from:
+                if not p.may_mark:
                     self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
                     continue
                 counts.append((p.target, item.markers))
@@ -305,11 +305,8 @@ class TargetSide:
         name = error_name(answer.error)
         if answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER:
             # The usual end of a race, and no reason to wait; but a second one in a row is.
-            self._desk.disturb(
-                p, f"another writer was first: {name}",
-                pause=p.attempts > 0, first_pause=RACE_SECONDS,
-            )  # fmt: skip
-            p.attempts = max(p.attempts, 1)
+            self._desk.disturb(p, f"another writer was first: {name}", pause=p.attempts > 0)
+            p.attempts += 1
         elif answer.error == CORRUPT_MESSAGE:
             # The records of large batches are not read here: look closer when reading them again,
             # so that damage on the source is told from damage on the way.

@@ -143,3 +143,13 @@ def test_starting_again_forgets_what_was_queued():
     assert not p.queue
     assert not p.in_flight
     assert (p.queued_bytes, p.broken, p.active, p.resumes) == (0, "", True, 2)
+
+
+def test_markers_depend_on_when_the_target_was_looked_at():
+    """Not on the time it is now: the writer before may have written some in between."""
+    p = PartitionCopy.of(LeasedPartition(TopicPartition("t", 0), "A.t", identical=True), None)
+    p.markers_from = 100.0
+    p.looked_at = 99.9
+    assert not p.may_mark
+    p.looked_at = 100.0
+    assert p.may_mark
