@@ -115,7 +115,7 @@ def test_mm2s_formatter_reads_our_offset_syncs(lab, mirrored):
 def test_mm2s_formatter_reads_our_heartbeats(lab, mirrored):
     lines = consume(lab, "B", "heartbeats", "--formatter", f"{FORMATTERS}.HeartbeatFormatter")
     # Other tests of the session have other aliases.
-    pattern = r"Heartbeat\{sourceClusterAlias=(\w+), targetClusterAlias=(\w+), timestamp=\d{13}\}"
+    pattern = r"Heartbeat\{sourceClusterAlias=(.+), targetClusterAlias=(.+), timestamp=\d{13}\}"
     found = [re.fullmatch(pattern, line) for line in lines]
     assert all(found), lines
     assert ("A", "B") in {match.groups() for match in found}

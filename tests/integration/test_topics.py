@@ -27,7 +27,7 @@ def test_s26_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, t
         "unclean.leader.election.enable": "true",
     }
     p.create(p.source, topic_name, 3, configs)
-    plan = p.refresh()
+    plan = p.mirrored(topic_name)
     assert plan.problems == []
     assert plan.partitions == {TopicPartition(topic_name, i): f"A.{topic_name}" for i in range(3)}
     assert plan.topics == 1
@@ -41,14 +41,14 @@ def test_s26_a_remote_topic_has_the_partitions_and_configs_of_its_source(pair, t
 def test_s32_custom_exclusion_of_configs_at_creation(pair, topic_name):
     p = pair(**{"topics": topic_name, "config.properties.exclude": r"max\..*"})
     p.create(p.source, topic_name, 1, {"max.message.bytes": "123456", "retention.ms": "777000"})
-    p.refresh()
+    p.mirrored(topic_name)
     assert p.overrides(p.target, f"A.{topic_name}") == {"retention.ms": "777000"}
 
 
 def test_s29_growth_of_the_source_reaches_the_target(pair, topic_name):
     p = pair(topics=topic_name)
     p.create(p.source, topic_name, 1)
-    assert len(p.refresh().partitions) == 1
+    assert len(p.mirrored(topic_name).partitions) == 1
     assert admin.create_partitions(p.source, {topic_name: 4}, 30_000) == {}
     wait_for(lambda: p.count(p.source, topic_name) == 4)
     plan = wait_for(lambda: (found := p.refresh()) and len(found.partitions) == 4 and found)
@@ -169,8 +169,7 @@ def test_topics_that_are_never_mirrored(pair, topic_name):
     ]
     for name in (*others, topic_name):
         p.create(p.source, name)
-    mirrored = {tp.topic for tp in p.refresh().partitions}
-    assert topic_name in mirrored
+    mirrored = {tp.topic for tp in p.mirrored(topic_name).partitions}
     assert not mirrored & set(others)
 
 
@@ -204,7 +203,7 @@ def test_one_bad_topic_does_not_keep_the_others(pair, topic_name):
     p.create(p.source, good)
     if not p.count(p.source, bad):
         p.create(p.source, bad)
-    plan = p.refresh()
+    plan = p.mirrored(good)
     assert plan.partitions.keys() >= {TopicPartition(good, 0)}
     assert [text for text in plan.problems if bad in text], "A. makes its name too long"
 
