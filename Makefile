@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench docs clean
+.PHONY: help install demo test chaos soak lint bench docs clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,8 +21,15 @@ demo: install  ## Two real clusters, a mirror killed in mid-copy, and the proof
 	$(BIN)/heliograph demo
 
 test: install  ## All tests, with real brokers, real Spark and the real MM2
-	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/chaos
-	$(BIN)/pytest tests/chaos
+	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/chaos -m "not full"
+	$(BIN)/pytest tests/chaos -m "not full"
+
+chaos: install  ## All fault tests, the slow ones too
+	$(BIN)/pytest tests/chaos -m ''
+
+MINUTES ?= 30
+soak: install  ## Random faults under load, every record checked, MM2 beside it: MINUTES=30 SEED=n
+	PYTHONPATH=tests/chaos $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(SOAK_OPTIONS)
 
 lint: install  ## ruff, mypy, import rules, generated docs up to date
 	$(BIN)/ruff format --check .

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from benchmarks import verify
 from benchmarks.backlog import Backlog
 from benchmarks.bench import PARTITIONS, SOURCE, TARGET, Bench, MeasureError, Run
-from benchmarks.contenders import Contender, Situation
+from benchmarks.contenders import Contender, HeliographProcess, Situation
 from benchmarks.workloads import Workload
 from heliograph.model import TopicPartition
 
@@ -101,6 +102,9 @@ def measure(
         if surplus < 0:
             raise MeasureError(f"{-surplus:,} records are missing on the target")
         figures["surplus"] = float(surplus)
+        if isinstance(run.mirror, HeliographProcess):
+            figures["verify"] = verify.measure(run.mirror.properties_path, workload.name)
+            bench.say(f"  verified at {figures['verify']:,.0f} MB/s")
     bench.say(
         f"  {figures['rate']:,.0f} records/s, {figures['cpu']:.2f} CPU s per million,"
         f" {figures['memory']:,.0f} MB"

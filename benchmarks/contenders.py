@@ -50,6 +50,7 @@ class HeliographProcess:
         # The console script that pip put beside this interpreter: what a user would call.
         program = Path(sys.executable).with_name("heliograph")
         self._command = [str(program), "run", str(properties_path)]
+        self.properties_path = properties_path
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 

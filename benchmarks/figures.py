@@ -80,6 +80,7 @@ def _catch_up(workload: Workload, ours: str) -> tuple[Figure, ...]:
         Figure(name, "memory", "peak memory", "MB", times=1.0, ours=ours),
         Figure(name, "first", "first record after start", "s", times=1.0, ours=ours),
         Figure(name, "startup_cpu", "CPU until the first record", "s", ours=ours),
+        Figure(name, "verify", "verify", "MB/s", True, ours=ours),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 
@@ -57,6 +59,10 @@ class OffsetSyncsTopic:
     on_source: bool
 
 
+#: What to do when a source is not what it was.
+FAIL, CONTINUE, RESTART_TOPIC = "fail", "continue", "restart-topic"
+
+
 @dataclass(frozen=True, slots=True)
 class FlowContext:
     """Everything an executor needs to know about a flow; travels with every lease.
@@ -64,7 +70,8 @@ class FlowContext:
     ``producer_id`` is the flow's signature: every batch that the flow writes carries it. Markers in
     gaps are written under ``marker_id``: one under the signature would make a broker that has
     forgotten the signature's sequence believe that there is none yet. ``codec``
-    is that of batches which are built anew (None: as on the source). Records that the target does
+    is that of batches which are built anew (None: as on the source). The policies ``on_...`` are
+    FAIL, CONTINUE or RESTART_TOPIC. Records that the target does
     not take go to ``quarantine_topic``; without one they stop their partition.
     """
 
@@ -77,8 +84,11 @@ class FlowContext:
     offset_lag_max: int
     read_committed: bool
     start_at_latest: bool
-    continue_on_data_loss: bool
     fetch_max_bytes: int
+    buffer_max_bytes: int = 0
+    on_data_loss: str = FAIL
+    on_truncation: str = FAIL
+    on_recreation: str = FAIL
     marker_id: int = -1
     codec: int | None = None
     quarantine_topic: str | None = None
@@ -93,6 +103,9 @@ class LeasedPartition:
         paddable: whether the target topic takes filler records and lets them be deleted again.
         max_bytes: the target topic's max.message.bytes.
         withheld: why it must not be begun, if it was never mirrored; its receipt says so then.
+        failing: what was told of it last, if it failed: it is not tried sooner than was planned.
+        reached: where its target log ended when the lease was planned, in the target topic
+            ``reached_in``: one that ends before has lost its tail.
     """
 
     source: TopicPartition
@@ -102,6 +115,18 @@ class LeasedPartition:
     paddable: bool = False
     max_bytes: int = 1 << 30
     withheld: str = ""
+    failing: PartitionReport | None = None
+    reached: int = 0
+    reached_in: uuid.UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAddress:
+    """Where the driver listens for reports; ``token`` tells them from anybody else's."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +135,8 @@ class Lease:
 
     Both are seconds since the epoch. A lease is a plan, not a lock: two holders do no harm. Only
     markers in gaps cannot be taken back: none is written before ``markers_from``, when the holder
-    before has certainly ended.
+    before has certainly ended. ``serial`` grows from lease to lease: what the holder of an older
+    one says of a partition counts less. Live reports go to ``report_to``, if there is one.
     """
 
     context: FlowContext
@@ -118,6 +144,8 @@ class Lease:
     starts_at: float
     deadline: float
     markers_from: float = 0.0
+    serial: int = 0
+    report_to: ReportAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +154,8 @@ class Receipt:
 
     ``source_position`` is the next source offset to mirror, ``target_end`` the offset it gets:
     where the two agree, offsets are identical. ``quarantined`` counts records set aside.
+    ``tidings`` repeats what the holder of lease ``serial`` had to tell of it, in case its live
+    reports were lost; nothing if it is fine (copy.telling).
     """
 
     flow: str
@@ -139,3 +169,52 @@ class Receipt:
     resumes: int
     quarantined: int
     error: str
+    serial: int = 0
+    tidings: str = ""
+
+
+class PartitionState(StrEnum):
+    """What a partition is doing, in the order of how much it should worry somebody."""
+
+    IDLE = "idle"
+    COPYING = "copying"
+    STARTING = "starting"
+    WAITING = "waiting"
+    THROTTLED = "throttled"
+    QUARANTINING = "quarantining"
+    STALLED = "stalled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What the holder of a lease says of a partition whenever its state changes.
+
+    ``code`` is that of the error, if there is one; ``retry_at`` when it is tried again. Times are
+    seconds since the epoch, 0 for never.
+    """
+
+    flow: str
+    partition: TopicPartition
+    state: PartitionState
+    since: float
+    why: str = ""
+    code: str = ""
+    retry_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEvent:
+    """Something that an operator must hear of once, whatever the policy made of it.
+
+    ``first`` and ``until`` are the source offsets [first, until) that it is about (-1: none), on
+    the target if ``code`` begins with ``target.``.
+    """
+
+    flow: str
+    partition: TopicPartition
+    code: str
+    text: str
+    first: int = -1
+    until: int = -1
+    at: float = 0.0

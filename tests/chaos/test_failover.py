@@ -72,7 +72,7 @@ def consume(consumer, processed, until, prefix=""):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("offsets", ["auto", "dense"])
+@pytest.mark.parametrize("offsets", ["auto", pytest.param("dense", marks=pytest.mark.full)])
 def test_a_group_of_120_partitions_goes_on_at_the_next_record(lab_factory, tmp_path, offsets):
     lab = lab_factory()
     a, b = lab["A"], lab["B"]

@@ -51,7 +51,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.timeout(420)
-def test_leaders_die_on_both_sides(lab_factory, tmp_path):
+def test_f01_f02_leaders_die_on_both_sides(lab_factory, tmp_path):
     lab = lab_factory(brokers=3, settings={"*": QUICK}, heap="384m")
     config = tmp_path / "mm2.properties"
     config.write_text(f"""

@@ -49,7 +49,7 @@ def copies(lab, mirror):
 
 
 @pytest.mark.timeout(300)
-def test_the_second_stands_by_and_takes_over(lab, flow, tmp_path):
+def test_f40_the_second_stands_by_and_takes_over(lab, flow, tmp_path):
     config, topic, a, b = flow
     producer = LiveProducer(lab["A"].bootstrap, topic, PARTITIONS)
     producer.start()
@@ -100,8 +100,9 @@ def test_the_second_stands_by_and_takes_over(lab, flow, tmp_path):
                 mirror.destroy()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(200)
-def test_a_mirror_that_stops_makes_room_at_once(lab, flow, tmp_path):
+def test_f06_f40_a_mirror_that_stops_makes_room_at_once(lab, flow, tmp_path):
     """And one that starts after a clean stop, or after kill -9, does not wait at all."""
     config, topic, _, b = flow
     producer = LiveProducer(lab["A"].bootstrap, topic, PARTITIONS, batches_per_second=10)

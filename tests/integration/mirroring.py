@@ -82,7 +82,6 @@ class Mirroring:
             "offset_lag_max": 100,
             "read_committed": True,
             "start_at_latest": False,
-            "continue_on_data_loss": False,
             "fetch_max_bytes": 4 << 20,
         }
         made = cls(lab, FlowContext(**(values | changes)), source, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 
 from mirroring import wait_for
 
@@ -11,6 +12,7 @@ from heliograph.batch.filler import filler
 from heliograph.lab.proof import read_all
 from heliograph.model import TopicPartition
 from heliograph.wire import admin, log
+from heliograph.wire.errors import ConnectionFailed
 
 
 def numbered(count: int, name: str = "v") -> list[bytes]:
@@ -35,8 +37,9 @@ def transactions(mirroring, topic, plan, **config):
 
     # A commit is acknowledged before its marker is written.
     def decided():
-        stable = mirroring.offsets(mirroring.source, topic, admin.LATEST, read_committed=True)
-        return stable == mirroring.offsets(mirroring.source, topic, admin.LATEST)
+        with suppress(ConnectionFailed):
+            stable = mirroring.offsets(mirroring.source, topic, admin.LATEST, read_committed=True)
+            return stable == mirroring.offsets(mirroring.source, topic, admin.LATEST)
 
     wait_for(decided)
     return committed

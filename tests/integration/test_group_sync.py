@@ -63,7 +63,7 @@ def test_s68_a_new_partition_of_a_known_group(groups, parts, remote):
     assert groups.offsets("g") == {str(remote[0]): 4, str(remote[1]): 2}
 
 
-def test_the_epoch_of_the_source_is_not_carried_over(groups, parts, remote):
+def test_f39_the_epoch_of_the_source_is_not_carried_over(groups, parts, remote):
     groups.commit("g", {parts[0]: 4})
     sync(groups)
     admin = AdminClient({"bootstrap.servers": groups.flow.lab["B"].bootstrap})

@@ -28,7 +28,7 @@ def ends_agree(mirroring, topic):
     assert end_of(mirroring, mirroring.target, f"A.{topic}") == here
 
 
-def test_transactions_leave_no_trace_but_their_offsets(identical, topic_name):
+def test_f18_transactions_leave_no_trace_but_their_offsets(identical, topic_name):
     identical.create(topic_name)
     plan = [(numbered(3 + n % 4, f"txn{n}"), n % 3 != 2) for n in range(30)]
     committed = transactions(identical, topic_name, plan)
@@ -42,7 +42,7 @@ def test_transactions_leave_no_trace_but_their_offsets(identical, topic_name):
     ends_agree(identical, topic_name)
 
 
-def test_a_compacted_source_keeps_its_offsets(quick, topic_name):
+def test_f17_a_compacted_source_keeps_its_offsets(quick, topic_name):
     quick = quick.leasing(identical=True, paddable=False)
     compacted_source(quick, topic_name, [range(10), range(3, 8), [0, 9, 5]])
     quick.copy(topic_name)

@@ -54,7 +54,7 @@ def chance(request):
     return random.Random(request.node.name)
 
 
-def test_killed_while_padding(mirroring, topic_name, chance):
+def test_f05_killed_while_padding(mirroring, topic_name, chance):
     flow = mirroring.leasing(identical=True, paddable=True)
     flow.create(topic_name)
     start = 50_000_000
@@ -65,7 +65,7 @@ def test_killed_while_padding(mirroring, topic_name, chance):
     assert [o for o, *_ in same(flow, topic_name)] == list(range(start, start + 2000))
 
 
-def test_killed_while_filling_gaps(mirroring, topic_name, chance):
+def test_f05_killed_while_filling_gaps(mirroring, topic_name, chance):
     flow = mirroring.leasing(identical=True, paddable=True)
     flow.create(topic_name)
     plan = []
@@ -78,7 +78,7 @@ def test_killed_while_filling_gaps(mirroring, topic_name, chance):
     assert [value for _, _, value, *_ in same(flow, topic_name)] == committed
 
 
-def test_killed_while_filling_the_holes_of_a_compacted_topic(quick, topic_name, chance):
+def test_f05_f17_killed_while_filling_the_holes_of_a_compacted_topic(quick, topic_name, chance):
     """The target forgets producers at once, too: what is missing is found in its log."""
     flow = quick.leasing(identical=True, paddable=True)
     keys = range(40_000)
@@ -90,7 +90,7 @@ def test_killed_while_filling_the_holes_of_a_compacted_topic(quick, topic_name, 
 
 
 @pytest.mark.parametrize("identical", [False, True])
-def test_killed_while_merging(mirroring, topic_name, chance, identical):
+def test_f05_killed_while_merging(mirroring, topic_name, chance, identical):
     # In small steps, so that there is a middle.
     flow = mirroring.but(fetch_max_bytes=128 << 10).leasing(identical=identical, paddable=True)
     flow.create(topic_name)

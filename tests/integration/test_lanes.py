@@ -21,7 +21,7 @@ def tiny(flow, topic, count, codec, name="tiny"):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_large_small_and_split_batches(flow, topic_name, codec):
+def test_f20_large_small_and_split_batches(flow, topic_name, codec):
     flow.create(topic_name, target_configs={"max.message.bytes": "20000"})
     large = {"linger.ms": 100, "compression.type": codec}
     # 100 KB at once: passed through if it compresses, split if it does not fit.
@@ -35,7 +35,7 @@ def test_large_small_and_split_batches(flow, topic_name, codec):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_append_time_becomes_create_time(flow, topic_name, codec):
+def test_f21_append_time_becomes_create_time(flow, topic_name, codec):
     flow.create(
         topic_name,
         configs={"message.timestamp.type": "LogAppendTime"},
@@ -51,7 +51,7 @@ def test_append_time_becomes_create_time(flow, topic_name, codec):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_transactions_of_small_batches(flow, topic_name, codec):
+def test_f18_f20_transactions_of_small_batches(flow, topic_name, codec):
     flow.create(topic_name)
     plan = [(numbered(1 + n % 3, f"t{n}"), n % 3 != 0) for n in range(40)]
     committed = transactions(flow, topic_name, plan, **{"compression.type": codec})
@@ -61,7 +61,7 @@ def test_transactions_of_small_batches(flow, topic_name, codec):
         same(flow, topic_name)
 
 
-def test_all_codecs_in_turn(flow, topic_name):
+def test_f20_all_codecs_in_turn(flow, topic_name):
     flow.create(topic_name)
     for n in range(3):
         for codec in CODECS:

@@ -39,7 +39,7 @@ def quarantined(mirroring):
 
 @pytest.mark.parametrize("identical", [False, True])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_batches_above_the_targets_limit_are_split(mirroring, topic_name, codec, identical):
+def test_f16_batches_above_the_targets_limit_are_split(mirroring, topic_name, codec, identical):
     mirroring.create(topic_name, target_configs={"max.message.bytes": "5000"})
     values = [b"%03d" % n + uuid.uuid4().bytes * 40 for n in range(60)]
     mirroring.write(topic_name, values, **{"linger.ms": 200, "compression.type": codec})
@@ -60,7 +60,7 @@ def large_between_small(mirroring, topic):
     return values
 
 
-def test_a_record_that_cannot_fit_stops_its_partition_and_is_named(mirroring, topic_name):
+def test_f16_a_record_that_cannot_fit_stops_its_partition_and_is_named(mirroring, topic_name):
     values = large_between_small(mirroring, topic_name)
     mirroring.create(f"{topic_name}-neighbour")
     mirroring.write(f"{topic_name}-neighbour", numbered(5))
@@ -86,7 +86,7 @@ def alter(mirroring, topic, key, value):
 
 
 @pytest.mark.parametrize("identical", [False, True])
-def test_a_record_that_cannot_fit_is_set_aside(lenient, topic_name, identical):
+def test_f16_a_record_that_cannot_fit_is_set_aside(lenient, topic_name, identical):
     values = large_between_small(lenient, topic_name)
     flow = lenient.leasing(identical=identical, paddable=True)
     [receipt] = flow.copy(topic_name)
@@ -111,7 +111,7 @@ def write_at(mirroring, topic, stamps, keys=None):
     assert producer.flush(30) == 0
 
 
-def test_timestamps_out_of_range_are_named(mirroring, topic_name):
+def test_f22_timestamps_out_of_range_are_named(mirroring, topic_name):
     mirroring.create(
         topic_name,
         configs={"message.timestamp.after.max.ms": str(100 * HOUR_MS)},
@@ -125,7 +125,7 @@ def test_timestamps_out_of_range_are_named(mirroring, topic_name):
     assert "heliograph.on.refused=quarantine" in error
 
 
-def test_timestamps_out_of_range_are_set_aside(lenient, topic_name):
+def test_f22_timestamps_out_of_range_are_set_aside(lenient, topic_name):
     lenient.create(
         topic_name,
         configs={"message.timestamp.after.max.ms": str(100 * HOUR_MS)},
@@ -139,7 +139,7 @@ def test_timestamps_out_of_range_are_set_aside(lenient, topic_name):
     assert receipt.quarantined == 2
 
 
-def test_records_without_a_key_for_a_compacted_target_are_set_aside(lenient, topic_name):
+def test_f23_records_without_a_key_for_a_compacted_target_are_set_aside(lenient, topic_name):
     lenient.create(topic_name, target_configs={"cleanup.policy": "compact"})
     now = int(time.time() * 1000)
     write_at(lenient, topic_name, [now] * 4, [b"a", None, None, b"b"])
@@ -151,7 +151,7 @@ def test_records_without_a_key_for_a_compacted_target_are_set_aside(lenient, top
     ]
 
 
-def test_records_without_a_key_stop_a_strict_flow(mirroring, topic_name):
+def test_f23_records_without_a_key_stop_a_strict_flow(mirroring, topic_name):
     mirroring.create(topic_name, target_configs={"cleanup.policy": "compact"})
     now = int(time.time() * 1000)
     write_at(mirroring, topic_name, [now] * 3, [b"a", None, b"b"])

@@ -113,7 +113,7 @@ def test_missing_credentials_are_named(secure):
     assert "sasl.jaas.config: option password is missing" in text
 
 
-def test_an_untrusted_certificate(secure, other):
+def test_f29_an_untrusted_certificate(secure, other):
     properties = secure["B"].client_properties()
     properties["ssl.truststore.location"] = str(other["B"].security.certificate)
     text = refusal(properties, AuthenticationFailed)
@@ -121,7 +121,7 @@ def test_an_untrusted_certificate(secure, other):
     assert "not accepted" in text
 
 
-def test_a_host_name_that_is_not_in_the_certificate(secure, monkeypatch):
+def test_f29_a_host_name_that_is_not_in_the_certificate(secure, monkeypatch):
     import socket
 
     real = socket.getaddrinfo

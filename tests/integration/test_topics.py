@@ -45,7 +45,7 @@ def test_s32_custom_exclusion_of_configs_at_creation(pair, topic_name):
     assert p.overrides(p.target, f"A.{topic_name}") == {"retention.ms": "777000"}
 
 
-def test_s29_growth_of_the_source_reaches_the_target(pair, topic_name):
+def test_s29_f14_growth_of_the_source_reaches_the_target(pair, topic_name):
     p = pair(topics=topic_name)
     p.create(p.source, topic_name, 1)
     assert len(p.mirrored(topic_name).partitions) == 1
@@ -56,7 +56,7 @@ def test_s29_growth_of_the_source_reaches_the_target(pair, topic_name):
     assert p.count(p.target, f"A.{topic_name}") == 4
 
 
-def test_s29_new_partitions_are_mirrored_from_their_start(pair, mirroring, topic_name):
+def test_s29_f14_new_partitions_are_mirrored_from_their_start(pair, mirroring, topic_name):
     p = pair(topics=topic_name)
     mirroring.create(topic_name)
     mirroring.write(topic_name, [b"old"])

@@ -89,7 +89,7 @@ def test_a_flow_that_never_ran_has_no_ledger(mirroring, flow, monkeypatch, topic
 
 
 def test_a_source_topic_that_was_created_again_is_told_apart(mirroring, flow, topic_name):
-    mirroring = mirroring.but(continue_on_data_loss=True)
+    mirroring = mirroring.but(on_recreation="continue")
     mirroring.create(topic_name)
     mirroring.write(topic_name, [b"old"] * 10)
     mirroring.leasing(identical=False).copy(topic_name)

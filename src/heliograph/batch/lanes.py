@@ -19,14 +19,21 @@ import numpy as np
 from heliograph.batch.alike import merge_alike
 from heliograph.batch.crc import MAX_UNREAD_BYTES
 from heliograph.batch.header import HEADER_BYTES, BatchHeader, crc_matches, header_at
-from heliograph.batch.pieces import AbortedTransactions, CorruptBatch, Piece, Refused, Rules
+from heliograph.batch.pieces import (
+    AbortedTransactions,
+    CorruptBatch,
+    NewEpoch,
+    Piece,
+    Refused,
+    Rules,
+)
 from heliograph.batch.rewrite import MERGED_BYTES, merge, rewrite
 
 #: From here on a CRC costs more than the rest of passing a batch through.
 _UNREAD_FROM_BYTES = 8 << 10
 #: Base offset and length, which length does not count.
 _PREFIX_BYTES = 12
-_MAGIC_AT = 16
+_EPOCH_AT, _MAGIC_AT = 12, 16
 _ALIKE_AT_ONCE = 4096
 #: So many of one size in a row are more than a coincidence.
 _STREAK = 8
@@ -34,11 +41,16 @@ _read_length = struct.Struct(">i").unpack_from
 
 
 def pieces(
-    records: memoryview, start: int, aborted: list[tuple[int, int]], rules: Rules
-) -> Iterator[Piece | Refused | int]:
+    records: memoryview,
+    start: int,
+    aborted: list[tuple[int, int]],
+    rules: Rules,
+    epoch: int = -1,
+) -> Iterator[Piece | Refused | NewEpoch | int]:
     """Cut a fetch answer into pieces to write, from offset ``start`` on.
 
-    Yields a Piece for data, Refused for a record that the target does not take, or an int: the
+    Yields a Piece for data, Refused for a record that the target does not take, NewEpoch before
+    what was written in another leader epoch than ``epoch`` or what came before, or an int: the
     offset to go on from. The CRC of a large batch is left to the target's judgement, unless that
     refused one lately (``rules.suspicious``).
 
@@ -52,9 +64,15 @@ def pieces(
         if following > end:
             return
         legacy = records[position + _MAGIC_AT] < 2
+        found = epoch if legacy else _read_length(records, position + _EPOCH_AT)[0]
+        if found != epoch and found >= 0:
+            epoch = found
+            yield NewEpoch(epoch)
         if legacy or following - position <= rules.small_bytes:
             most = min(end, position + min(MERGED_BYTES, rules.max_bytes))
-            behind = _behind_small(records, following, most, rules.small_bytes)
+            behind, last = _behind_small(records, position, following, most, rules.small_bytes)
+            if _epoch_of(records, last, epoch) != epoch:
+                behind = _behind_epoch(records, position, behind, epoch)
             if behind > following or legacy:
                 region = records[position:behind]
                 merged = merge_alike(region, start, rules) or merge(region, start, rules)
@@ -91,8 +109,28 @@ def pieces(
         yield from rewrite(records[position:], start, transactions, rules)
 
 
-def _behind_small(records: memoryview, position: int, end: int, small: int) -> int:
+def _epoch_of(records: memoryview, position: int, unknown: int) -> int:
+    """The leader epoch of a batch; ``unknown`` for those that have none."""
+    if records[position + _MAGIC_AT] < 2:
+        return unknown
+    found: int = _read_length(records, position + _EPOCH_AT)[0]
+    return found if found >= 0 else unknown
+
+
+def _behind_epoch(records: memoryview, position: int, end: int, epoch: int) -> int:
+    """Where the first batch of another epoch begins, between two positions."""
+    while position < end and _epoch_of(records, position, epoch) == epoch:
+        position += _PREFIX_BYTES + _read_length(records, position + 8)[0]
+    return position
+
+
+def _behind_small(
+    records: memoryview, last: int, position: int, end: int, small: int
+) -> tuple[int, int]:
     """Where the small batches that begin at ``position`` end, before ``end`` at the latest.
+
+    And where the last of them begins; ``last`` if there are none. Epochs only grow along a log: if
+    that one has the epoch of the first, all between have.
 
     What is only partly there is left out. There are many, so neighbours of one size (records of a
     fixed layout) are counted at once, and the rest in a tight loop.
@@ -108,9 +146,11 @@ def _behind_small(records: memoryview, position: int, end: int, small: int) -> i
             streak += 1
         else:
             position += size * _alike(records, position, end, size)
+            last = position - size
             continue
+        last = position
         position += size
-    return position
+    return position, last
 
 
 def _alike(records: memoryview, position: int, end: int, size: int) -> int:

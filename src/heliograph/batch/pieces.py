@@ -58,6 +58,12 @@ class Refused(NamedTuple):
     reason: str
 
 
+class NewEpoch(NamedTuple):
+    """What follows was written by a leader of this epoch, and what came before was not."""
+
+    epoch: int
+
+
 class AbortedTransactions:
     """The aborted transactions of one fetch answer, walked in offset order (read_committed)."""
 

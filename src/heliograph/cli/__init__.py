@@ -19,6 +19,11 @@ _COMMANDS = {
         "translate_command",
         "An offset of one cluster as an offset of the other.",
     ),
+    "verify": (
+        "heliograph.cli.verify",
+        "verify_command",
+        "Prove that the target holds what the source holds.",
+    ),
     "topics": ("heliograph.cli.topics", "topics_group", "What is done about remote topics."),
     "groups": (
         "heliograph.cli.groups",

@@ -107,10 +107,11 @@ class MirrorProcess:
     @property
     def failing(self) -> str:
         """The partitions that the mirror says it cannot copy, with its reasons; mostly empty."""
-        failed = self.status.get("failed")
-        if not isinstance(failed, dict):
+        troubled = self.status.get("troubled")
+        if not isinstance(troubled, list):
             return ""
-        return "; ".join(f"{partition}: {reason}" for partition, reason in failed.items())
+        failed = [t for t in troubled if t["state"] == "failed"]
+        return "; ".join(f"{t['topic']}-{t['partition']}: {t['why']}" for t in failed)
 
     def in_step_after(self, when: float) -> bool:
         """Whether it has reported no lag after a moment, in seconds since the epoch."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -18,10 +18,18 @@ from rich.logging import RichHandler
 from rich.markup import escape
 from rich.table import Table
 
+from heliograph.model import PartitionEvent
+from heliograph.service.events import events_of
 from heliograph.service.monitor import STANDING_BY, FlowStatus
+from heliograph.service.states import clock
 
 _PLAIN_SECONDS = 5.0
 _JSON_SECONDS = 2.0
+#: So many partitions in trouble are shown with their reasons.
+_SHOWN = 3
+_REPEAT_SECONDS = 60.0
+_HEALTHY = {"idle", "copying", "starting"}
+_BAD = {"stalled", "failed"}
 
 Status = Callable[[], Sequence[FlowStatus]]
 
@@ -46,7 +54,7 @@ def reporter(form: str, status: Status) -> Reporter:
         return _Lines(status, _JSON_SECONDS, _JsonStatus(), _json_event)
     if form == "table" or (form == "auto" and sys.stdout.isatty()):
         return _LiveTable(status)
-    return _Lines(status, _PLAIN_SECONDS, _plain_status, _plain_event)
+    return _Lines(status, _PLAIN_SECONDS, _PlainStatus(), _plain_event)
 
 
 def amount(value: float) -> str:
@@ -65,6 +73,30 @@ def offsets(s: FlowStatus) -> str:
     return f"{s.identical} identical, {s.translated} translated" if s.identical else "translated"
 
 
+def roll_up(s: FlowStatus) -> str:
+    """The flow in a word if all is well, else the bad states with how many are in each."""
+    if not s.troubled:
+        if s.partitions and (not s.states or "starting" in s.states):
+            return "starting"
+        return "mirroring" if s.lag_records else "in step"
+    counts = {state: n for state, n in s.states.items() if state not in _HEALTHY}
+    return ", ".join(f"{n} {state}" for state, n in counts.items())
+
+
+def _troubles(s: FlowStatus) -> list[str]:
+    """A line for each of the worst partitions: what, since when, when again, why."""
+    lines = []
+    for report in s.troubled[:_SHOWN]:
+        again = f", tried again at {_clock(report.retry_at)}" if report.retry_at else ""
+        lines.append(
+            f"{s.flow} {report.partition} {report.state} since {_clock(report.since)}{again}:"
+            f" {report.why}"
+        )
+    if len(s.troubled) > _SHOWN:
+        lines.append(f"{s.flow}: {len(s.troubled) - _SHOWN} more in trouble; -o json lists them")
+    return lines
+
+
 def _failing_jobs(s: FlowStatus) -> list[str]:
     """What each control job that failed says, and when it is tried again."""
     return [
@@ -74,32 +106,29 @@ def _failing_jobs(s: FlowStatus) -> list[str]:
 
 
 def _clock(when: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(when))
+    return clock(when, time.time())
 
 
 def table(statuses: Sequence[FlowStatus]) -> Table:
     """One row a flow; failing partitions below, each with its reason."""
-    grid = Table(title="heliograph", title_justify="left", expand=False)
+    grid = Table(title="heliograph", title_justify="left", caption_justify="left", expand=False)
     for name in ("flow", "topics", "partitions", "records/s", "bytes/s", "lag (records)",
                  "lag (seconds)", "mirrored", "offsets", "state"):  # fmt: skip
         is_text = name in {"flow", "offsets", "state"}
         grid.add_column(name, justify="left" if is_text else "right")
     for s in statuses:
-        state = f"[red]{len(s.failed)} failing" if s.failed else "[green]mirroring"
-        if not s.failed and s.lag_records == 0:
-            state = "[green]in step"
-        if s.waiting and not s.failed and s.lag_records == 0:
-            state = "[yellow]waiting for an open transaction on the source"
+        state = roll_up(s)
+        colour = "red" if s.states.keys() & _BAD else "yellow" if s.troubled else "green"
         if s.state == STANDING_BY:
-            state = f"[yellow]{STANDING_BY}"
+            state, colour = ", ".join([STANDING_BY, *([state] if s.troubled else [])]), "yellow"
         grid.add_row(
             s.flow, str(s.topics), str(s.partitions), amount(s.records_per_second),
             amount(s.bytes_per_second), f"{s.lag_records:,}", f"{s.lag_seconds:.1f}",
-            f"{s.records_total:,}", offsets(s), state,
+            f"{s.records_total:,}", offsets(s), f"[{colour}]{state}",
         )  # fmt: skip
     for s in statuses:
-        for partition, text in [*s.failed.items(), *s.waiting.items()][:5]:
-            grid.caption = f"{grid.caption or ''}{s.flow} {partition}: {escape(text)}\n"
+        for line in _troubles(s):
+            grid.caption = f"{grid.caption or ''}{escape(line)}\n"
         for job in _failing_jobs(s):
             grid.caption = f"{grid.caption or ''}{escape(job)}\n"
     return grid
@@ -140,7 +169,7 @@ class _Lines:
         status: Status,
         interval: float,
         line: Callable[[FlowStatus], str],
-        event: Callable[[str, str], str],
+        event: Callable[[str, str, Sequence[PartitionEvent]], str],
     ) -> None:
         self._status = status
         self._interval = interval
@@ -148,7 +177,7 @@ class _Lines:
         self._event = event
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="reporting", daemon=True)
-        self._handler = _EventHandler(lambda level, text: self._print(event(level, text)))
+        self._handler = _EventHandler(lambda *told: self._print(event(*told)))
 
     def __enter__(self) -> Self:
         _attach(self._handler)
@@ -163,7 +192,7 @@ class _Lines:
         logging.getLogger("heliograph").removeHandler(self._handler)
 
     def say(self, text: str) -> None:
-        self._print(self._event("info", text))
+        self._print(self._event("info", text, ()))
 
     def _loop(self) -> None:
         while not self._stopping.wait(self._interval):
@@ -176,12 +205,12 @@ class _Lines:
 
 
 class _EventHandler(logging.Handler):
-    def __init__(self, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, tell: Callable[[str, str, Sequence[PartitionEvent]], None]) -> None:
         super().__init__()
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.levelname.lower(), record.getMessage())
+        self._tell(record.levelname.lower(), record.getMessage(), events_of(record))
 
 
 def _attach(handler: logging.Handler) -> None:
@@ -193,7 +222,24 @@ def _attach(handler: logging.Handler) -> None:
     logger.addHandler(handler)
 
 
-def _plain_status(s: FlowStatus) -> str:
+class _PlainStatus:
+    """A status line; partitions in trouble follow when that has changed, else once a minute."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[object, float]] = {}
+
+    def __call__(self, s: FlowStatus) -> str:
+        line = _plain_line(s)
+        troubles = [(r.partition, r.state, r.code) for r in s.troubled]
+        said, at = self._said.get(s.flow, ([], 0.0))
+        now = time.monotonic()
+        if troubles == said and now - at < _REPEAT_SECONDS:
+            return line
+        self._said[s.flow] = troubles, now
+        return "\n".join([line, *(f"{time.strftime('%H:%M:%S')} {x}" for x in _troubles(s))])
+
+
+def _plain_line(s: FlowStatus) -> str:
     standing_by = f"{STANDING_BY}, " if s.state == STANDING_BY else ""
     line = (
         f"{time.strftime('%H:%M:%S')} {s.flow}: {standing_by}{s.topics} topics,"
@@ -207,14 +253,12 @@ def _plain_status(s: FlowStatus) -> str:
     if failing := sum(bool(j.last_error) for j in s.jobs):
         # Why was said when it began.
         line += f", {failing} control job{'s' if failing > 1 else ''} failing"
-    for partition, text in s.waiting.items():
-        line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition}: {text}"
-    for partition, error in s.failed.items():
-        line += f"\n{time.strftime('%H:%M:%S')} {s.flow} {partition} cannot be mirrored: {error}"
+    if s.troubled:
+        line += f", {roll_up(s)}"
     return line
 
 
-def _plain_event(level: str, text: str) -> str:
+def _plain_event(level: str, text: str, _events: Sequence[PartitionEvent]) -> str:
     return f"{time.strftime('%H:%M:%S')} {'' if level == 'info' else level + ': '}{text}"
 
 
@@ -227,6 +271,7 @@ class _JsonStatus:
     def __call__(self, s: FlowStatus) -> str:
         now = round(time.time(), 3)
         content = asdict(s)
+        content["troubled"] = [_by_topic(report) for report in content["troubled"]]
         lines = [{"time": now, "event": "status", **content}]
         for job in content["jobs"]:
             details = job.pop("details")
@@ -238,5 +283,15 @@ class _JsonStatus:
         return "\n".join(map(json.dumps, lines))
 
 
-def _json_event(level: str, text: str) -> str:
-    return json.dumps({"time": round(time.time(), 3), "event": level, "message": text})
+def _json_event(level: str, text: str, events: Sequence[PartitionEvent]) -> str:
+    now = round(time.time(), 3)
+    if not events:
+        return json.dumps({"time": now, "event": level, "message": text})
+    lines = ({"time": now, "event": "partition", **_by_topic(asdict(e))} for e in events)
+    return "\n".join(map(json.dumps, lines))
+
+
+def _by_topic(fields: dict[str, Any]) -> dict[str, Any]:
+    """A partition as its topic and its number."""
+    topic, partition = fields.pop("partition")
+    return {"flow": fields.pop("flow"), "topic": topic, "partition": partition, **fields}

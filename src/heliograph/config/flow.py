@@ -73,9 +73,13 @@ class FlowConfig:
     checkpoints_topic_replication_factor: int
     admin_timeout_ms: int
     lease_seconds: int
+    stalled_after_seconds: int
     ledger_topic_replication_factor: int
     fetch_max_bytes: int
+    buffer_max_bytes: int
     on_data_loss: str
+    on_truncation: str
+    on_recreation: str
     offsets: str
     on_refused: str
     follow_log_start: bool

@@ -16,6 +16,7 @@ __all__ = ["FLOW_KEYS", "TOP_KEYS"]
 
 _MIRROR = "org.apache.kafka.connect.mirror"
 _LATER = "Comes in a later release."
+_ON_SURPRISE = ("fail", "continue", "restart-topic")
 _OWN = "An own one is installed as a package and named by its entry point (docs/extending.md)."
 
 _top = partial(Key, scope=Scope.TOP)
@@ -187,15 +188,34 @@ FLOW_KEYS: tuple[Key, ...] = (
     # Heliograph's own
     _flow("heliograph.lease.seconds", Type.INT, "Length of a round: how long a task copies.",
           default="30", minimum=1),
+    _flow("heliograph.stalled.after.seconds", Type.INT,
+          "A partition that is behind and has not moved for this long is stalled, whatever its task"
+          " says.", default="60", minimum=1),
     _flow("heliograph.ledger.topic.replication.factor", Type.INT,
           "Of the flow's ledger topic; 0: as offset-syncs.topic.replication.factor.",
           default="0", minimum=-1, importance="low"),
     _flow("heliograph.fetch.max.bytes", Type.INT,
           "Most bytes per fetch, per lease and broker; raise it for long-distance links.",
           default="4194304", minimum=1024),
+    _flow("heliograph.buffer.max.bytes", Type.INT,
+          "Most bytes that a lease holds in memory for a target that is slow or stopped. 0: an"
+          " eighth of the memory of the machine or container, divided by its cores, within 32 and"
+          " 256 MiB. A fetch is never larger than a quarter of it.",
+          default="0", minimum=0),
     _flow("heliograph.on.data.loss", Type.STRING,
-          "What to do when retention removed records that were not yet mirrored.",
-          default="fail", allowed=("fail", "continue"), importance="high"),
+          "What to do when retention removed records that were not mirrored yet: fail the"
+          " partition, continue behind the gap, or restart-topic: delete the remote topic and"
+          " mirror what is left from the start.",
+          default="fail", allowed=_ON_SURPRISE, importance="high"),
+    _flow("heliograph.on.truncation", Type.STRING,
+          "What to do when the source lost records that were mirrored (unclean leader election):"
+          " fail the partition; continue: the target keeps them, and what the source has written"
+          " since follows; or restart-topic.",
+          default="fail", allowed=_ON_SURPRISE, importance="high"),
+    _flow("heliograph.on.recreation", Type.STRING,
+          "What to do when a source topic was deleted and created again: fail its partitions;"
+          " continue: append the new topic's records to the old ones; or restart-topic.",
+          default="fail", allowed=_ON_SURPRISE, importance="high"),
     _flow("heliograph.offsets", Type.STRING,
           "identical: records get the offsets that they have on the source, gaps are filled with"
           " invisible markers (needs ALTER on the target cluster, DELETE on its topics); dense:"

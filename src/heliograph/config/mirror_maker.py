@@ -234,12 +234,16 @@ class _Loader:
             ),
             admin_timeout_ms=values.integer("admin.timeout.ms"),
             lease_seconds=values.integer("heliograph.lease.seconds"),
+            stalled_after_seconds=values.integer("heliograph.stalled.after.seconds"),
             ledger_topic_replication_factor=values.integer(
                 "heliograph.ledger.topic.replication.factor"
             )
             or values.integer("offset-syncs.topic.replication.factor"),
             fetch_max_bytes=values.integer("heliograph.fetch.max.bytes"),
+            buffer_max_bytes=values.integer("heliograph.buffer.max.bytes"),
             on_data_loss=values.text("heliograph.on.data.loss"),
+            on_truncation=values.text("heliograph.on.truncation"),
+            on_recreation=values.text("heliograph.on.recreation"),
             offsets=values.text("heliograph.offsets"),
             on_refused=values.text("heliograph.on.refused"),
             follow_log_start=values.boolean("heliograph.follow.log.start"),

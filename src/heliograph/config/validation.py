@@ -124,6 +124,21 @@ def check_flow(config: FlowConfig, problems: Problems) -> None:
             )
     if config.enabled:
         _check_topic_names(config, problems)
+        _check_buffer(config, problems)
+
+
+def _check_buffer(config: FlowConfig, problems: Problems) -> None:
+    entry = config.effective["heliograph.buffer.max.bytes"].entry
+    if entry is not None and 0 < config.buffer_max_bytes < 4 * config.fetch_max_bytes:
+        problems.warn(
+            "config.small-buffer",
+            entry.key,
+            f"{config.buffer_max_bytes} is less than four fetches"
+            f" (heliograph.fetch.max.bytes={config.fetch_max_bytes}): fetches are kept to a quarter"
+            " of it, which may slow the copy down",
+            line=entry.line,
+            hint="raise it, or lower heliograph.fetch.max.bytes",
+        )
 
 
 def _check_topic_names(config: FlowConfig, problems: Problems) -> None:

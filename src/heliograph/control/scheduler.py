@@ -47,6 +47,7 @@ class _Job:
     call: Callable[[], object]
     details: Details | None
     status: JobStatus
+    longest_pause: float
     running: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -67,14 +68,16 @@ class Scheduler:
         flow: str = "",
         first_after_seconds: float = 0.0,
         details: Details | None = None,
+        longest_pause_seconds: float = float("inf"),
     ) -> threading.Lock:
         """Call now and then every ``interval_seconds``, counted from start to start.
 
-        A job that takes long is given rest: at least nine times as long as it took. One that the
-        start of the mirror need not wait for may begin later. Returns a lock that is held during
-        its runs.
+        A job that takes long is given rest: at least nine times as long as it took, but no more
+        than ``longest_pause_seconds``. One that the start of the mirror need not wait for may begin
+        later. Returns a lock that is held during its runs.
         """
-        job = _Job(flow, call, details, JobStatus(description, interval_seconds))
+        status = JobStatus(description, interval_seconds)
+        job = _Job(flow, call, details, status, longest_pause_seconds)
         self._jobs.append(job)
         thread = threading.Thread(
             target=self._loop, args=(job, first_after_seconds), name=description, daemon=True
@@ -111,7 +114,9 @@ class Scheduler:
                     log.warning("%s: %s", status.description, text)
                 status.last_error = text
             took = status.took_seconds = time.monotonic() - started
-            pause = max(status.interval_seconds - took, took * _REST)
+            # A run that failed has mostly waited: no reason to look away for long.
+            rest = took * (1 if status.last_error else _REST)
+            pause = max(status.interval_seconds - took, min(rest, job.longest_pause))
             status.next_run = time.time() + pause
             self._stopping.wait(pause)
 

@@ -80,9 +80,13 @@ def stranger_in(
 
 
 def _pushed_on(ledger: PartitionLedger) -> bool:
-    """Whether target offsets grew more than source offsets: filled gaps cannot do that."""
+    """Whether target offsets grew more than source offsets: filled gaps cannot do that.
+
+    Where the source went back, because it lost records, no gap was filled.
+    """
     return any(
-        later.target - earlier.target > later.source - earlier.source
+        later.target - earlier.target
+        > max(later.source - earlier.source, later.sequence - earlier.sequence)
         for earlier, later in pairwise(ledger.runs)
     )
 

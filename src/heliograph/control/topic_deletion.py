@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -31,7 +31,7 @@ from heliograph.ledger.codec import Place
 from heliograph.ledger.memory import SyncedMemory, topic_subject
 from heliograph.ledger.mirrored import MirroredTopics
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import TopicPartition
+from heliograph.model import PartitionEvent, TopicPartition
 from heliograph.policy import TopicSelection
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
@@ -97,7 +97,10 @@ class DeletionWatch:
         target: ClusterClient,
         ledger_topic: str,
         topics: Callable[[], TopicPlan],
+        happened: Callable[[Sequence[PartitionEvent]], object] | None = None,
     ) -> None:
+        """``happened`` is told of deleted topics; without it, the log is."""
+        self._happened = happened or _warn
         self._flow = config.flow
         self._policy = config.on_topic_deleted
         self._timeout_ms = config.admin_timeout_ms
@@ -252,15 +255,24 @@ class DeletionWatch:
         return str(error)
 
     def _tell(self, gone: DeletedTopic, fate: Fate) -> None:
-        """A warning, once for each fate of each topic, also across restarts."""
+        """An event, once for each fate of each topic, also across restarts."""
         self._memory.refresh()
         subject = topic_subject(gone.remote, gone.remote_id)
+        partition = TopicPartition(gone.topic, 0)
+        event = PartitionEvent(
+            str(self._flow), partition, "source.deleted", fate.text, at=time.time()
+        )
         if fate.deletes:
-            log.warning("%s: %s", self._flow, fate.text)
+            self._happened([event])
             self._memory.remember(DELETED, {subject: None})
             self._memory.remember(CONFIGS, {subject: None})
             return
         told = {"policy": self._policy, "why": fate.why}
         if self._memory.recall(DELETED).get(subject) != told:
-            log.warning("%s: %s", self._flow, fate.text)
+            self._happened([event])
             self._memory.remember(DELETED, {subject: told})
+
+
+def _warn(events: Sequence[PartitionEvent]) -> None:
+    for event in events:
+        log.warning("%s: %s", event.flow, event.text)

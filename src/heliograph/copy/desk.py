@@ -1,27 +1,42 @@
 """What the two sides of a copy share: the lease, its partitions, and how one is disturbed.
 
 Runs in executors. Whatever goes wrong with a partition ends here: it is taken off both sides and
-waits to be resumed from the target's truth (`disturb`), or is given up for this lease (`fail`).
+waits to be resumed from the target's truth (`disturb`), or fails and is tried again later (`fail`).
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
+from heliograph.copy.budget import budget
+from heliograph.copy.clocks import set_back
 from heliograph.copy.partition import Outgoing, PartitionCopy
 from heliograph.errors import PartitionError
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import FlowContext, Lease, TopicPartition
+from heliograph.model import (
+    FlowContext,
+    Lease,
+    PartitionEvent,
+    PartitionReport,
+    PartitionState,
+    TopicPartition,
+)
 
 #: What a writer that was killed had sent by then is on the target after this time.
 SETTLE_SECONDS = 0.5
 _BACKOFF_FIRST_SECONDS, _BACKOFF_MOST_SECONDS = 0.05, 2.0
+#: What has failed is tried again after as long as it has been failing, within these bounds.
+_FAILED_LEAST_SECONDS, _FAILED_MOST_SECONDS = 1.0, 30.0
 
 
 class Desk:
-    """The partitions of one lease. ``buffered`` counts the bytes queued and in flight."""
+    """The partitions of one lease. ``buffered`` counts the bytes queued and in flight.
+
+    ``events`` is all that `happened`, in order; ``failures`` counts how often one failed.
+    """
 
     def __init__(self, lease: Lease, ledger: LedgerStore, *, again: bool = False) -> None:
         self.lease = lease
@@ -31,10 +46,18 @@ class Desk:
         settled = time.time() + SETTLE_SECONDS if again else 0.0
         for p in self.parts.values():
             p.markers_from = max(lease.markers_from, settled)
+            if p.failing is not None:
+                # When the holder before would have tried it, should its clock be right.
+                p.retry_at = min(p.failing.retry_at, lease.starts_at + _FAILED_MOST_SECONDS)
         self.by_target = {p.target: p for p in self.parts.values()}
         self.unsettled: set[TopicPartition] = set(self.parts)
         self.buffered = 0
+        #: The same by target broker.
+        self.held: Counter[int] = Counter()
+        self.budget = budget(lease.context)
         self.detach: list[Callable[[PartitionCopy], None]] = []
+        self.events: list[PartitionEvent] = []
+        self.failures = 0
 
     @property
     def context(self) -> FlowContext:
@@ -46,8 +69,10 @@ class Desk:
         for detach in self.detach:
             detach(p)
         p.broken, p.active = why, False
+        p.disturbed_at = p.disturbed_at or time.time()
+        p.disturbance = why or p.disturbance
         self.unsettled.add(p.source)
-        if pause:
+        if pause and p.failed is None:
             wait = min(_BACKOFF_FIRST_SECONDS * 2 ** min(p.attempts, 10), _BACKOFF_MOST_SECONDS)
             p.retry_at = time.time() + wait
             p.attempts += 1
@@ -58,19 +83,62 @@ class Desk:
         p.retry_at = until
 
     def fail(self, p: PartitionCopy, error: PartitionError) -> None:
-        """Give a partition up for this lease; its neighbours go on."""
-        self.disturb(p, "")
-        p.failed = str(error)
+        """A partition cannot be copied as things are. Its neighbours go on.
+
+        It is tried again after a while, unless the lease ends at an offset: then whoever wants it
+        copied waits for an answer.
+        """
+        self.disturb(p, "", pause=False)
+        now = time.time()
+        since = p.failing.since if p.failing is not None else now
+        wait = min(max(now - since, _FAILED_LEAST_SECONDS), _FAILED_MOST_SECONDS)
+        again = now + wait if p.lease.until is None else 0.0
+        flow, text = str(self.context.flow), str(error)
+        self.failures += 1
+        p.failed = error
+        p.failing = PartitionReport(
+            flow, p.source, PartitionState.FAILED, since, text, error.code, again
+        )
+        p.retry_at = again or float("inf")
         # What is in flight is still to be answered and counted; the rest must not take up room.
         waiting = sum(len(item.data) for item in p.queue if isinstance(item, Outgoing))
         p.queue.clear()
-        p.queued_bytes -= waiting
-        self.buffered -= waiting
+        self.free(p, waiting)
+
+    def happened(
+        self, p: PartitionCopy, code: str, text: str, first: int = -1, until: int = -1
+    ) -> None:
+        """An operator must hear of this, once."""
+        flow = str(self.context.flow)
+        self.events.append(PartitionEvent(flow, p.source, code, text, first, until, time.time()))
 
     def forget_queue(self, p: PartitionCopy) -> None:
         """What was queued will be read again from where the target ends."""
-        self.buffered -= p.queued_bytes
-        p.queued_bytes = 0
+        self.free(p, p.queued_bytes)
+
+    def hold(self, p: PartitionCopy, size: int) -> None:
+        """So many bytes more wait to be written and acknowledged."""
+        p.queued_bytes += size
+        self.buffered += size
+        self.held[p.held_by] += size
+
+    def free(self, p: PartitionCopy, size: int) -> None:
+        """So many bytes less."""
+        self.hold(p, -size)
+
+    def leave_behind(self, located: Iterable[PartitionCopy]) -> None:
+        """Resume the others of a topic that turned out to be a new one under its old name.
+
+        Somebody who has nothing to write would otherwise go on speaking of the old one.
+        """
+        new = {p.source.topic: p.place for p in located if p.place is not None and not p.broken}
+        for p in self.parts.values():
+            place = new.get(p.source.topic)
+            if place is None or p.place is None:
+                continue
+            if (p.place.source_id, p.place.target_id) != (place.source_id, place.target_id):
+                p.place = None
+                self.disturb(p, f"{p.source.topic} or its copy was created anew", pause=False)
 
     def topic_ids(self) -> tuple[dict[str, uuid.UUID], dict[str, uuid.UUID]]:
         """The ids of the topics on the source and on the target, as last located."""
@@ -83,10 +151,14 @@ class Desk:
     def due(self, now: float) -> list[PartitionCopy]:
         """Partitions to resume now: nothing of theirs is in flight any more."""
         waiting = (self.parts[source] for source in self.unsettled)
-        return [p for p in waiting if not p.in_flight and p.retry_at <= now and not p.failed]
+        return [
+            p
+            for p in waiting
+            if not p.in_flight and (p.retry_at <= now or set_back(self.lease, now, p.retry_at))
+        ]
 
     def next_retry(self) -> float:
         """When `due` has something again, as far as that is known."""
         waiting = (self.parts[source] for source in self.unsettled)
-        times = (p.retry_at for p in waiting if not p.failed and not p.in_flight)
+        times = (p.retry_at for p in waiting if not p.in_flight)
         return min(times, default=float("inf"))

@@ -7,8 +7,10 @@ ledgers are kept per process and found by cluster. A worker that Spark forgets t
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass
 
+from heliograph.copy.silence import SilentBrokers
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClientSettings, FlowContext
 from heliograph.wire.cluster import ClusterClient
@@ -24,16 +26,21 @@ class Cluster:
 
     client: ClusterClient
     idle: dict[int, list[Connection]]
+    silent: SilentBrokers
+    #: Up to where others were told to have written, by topic id and partition.
+    foreign_until: dict[tuple[uuid.UUID, int], int]
 
     def take(self, node: int) -> Connection:
         """A connection for bulk data to a broker."""
         pool = self.idle.setdefault(node, [])
         while pool:
             connection = pool.pop()
-            if not connection.closed and not connection.expired:
+            if not connection.closed:
                 return connection
             connection.close()
-        return self.client.open(node)
+        self.silent.refuse(node)
+        with self.silent.noticed(node):
+            return self.client.open(node)
 
     def give_back(self, node: int, connection: Connection) -> None:
         """Keep a connection for the next lease, unless its state is not known."""
@@ -57,7 +64,7 @@ def cluster(settings: ClientSettings, client_id: str) -> Cluster:
     key = _key(settings, client_id)
     if key not in _clusters:
         client = ClusterClient(settings, client_id, request_timeout=_REQUEST_TIMEOUT_SECONDS)
-        _clusters[key] = Cluster(client, {})
+        _clusters[key] = Cluster(client, {}, SilentBrokers(client), {})
     return _clusters[key]
 
 

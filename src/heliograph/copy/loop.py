@@ -10,11 +10,14 @@ import select
 import time
 
 from heliograph.copy import links
+from heliograph.copy.clocks import out_of_time
 from heliograph.copy.desk import Desk
 from heliograph.copy.partition import PartitionCopy
 from heliograph.copy.reading import SourceLink, SourceSide
 from heliograph.copy.resume import Resumer
 from heliograph.copy.syncs import OffsetSyncWriter
+from heliograph.copy.target_surprises import TargetSurprises
+from heliograph.copy.telling import Teller
 from heliograph.copy.writing import TargetLink, TargetSide
 from heliograph.model import Lease, Receipt
 from heliograph.wire.connection import Connection
@@ -37,10 +40,14 @@ class CopyLoop:
         source, target = links.source(context), links.target(context)
         self._lease = lease
         self._desk = Desk(lease, links.ledger(context), again=again)
-        self._resumer = Resumer(context, source, target, self._desk.ledger)
+        ledger = self._desk.ledger
+        happened = self._desk.happened
+        surprises = TargetSurprises(context, target, ledger, happened)
+        self._resumer = Resumer(context, source, target, ledger, happened, surprises)
         self._syncs = OffsetSyncWriter(context, source, target)
-        self._target = TargetSide(self._desk, target, self._syncs, self._drained)
+        self._target = TargetSide(self._desk, target, self._syncs, surprises, self._drained)
         self._source = SourceSide(self._desk, source, self._resumer, self._target)
+        self._teller = Teller(self._desk)
         self._poll = select.poll()
         self._state: list[tuple[Connection, bool]] = []
         self._watched: Watched = {}
@@ -48,6 +55,16 @@ class CopyLoop:
 
     def run(self) -> list[Receipt]:
         """Hold the lease; never raises for what happens to partitions."""
+        wrong = out_of_time(self._lease, time.time())
+        if wrong is not None:
+            late = time.time() > self._lease.deadline
+            for p in self._desk.parts.values():
+                if late:
+                    # A Spark that is busy is more likely; if it lasts, the driver will see.
+                    self._desk.disturb(p, str(wrong))
+                else:
+                    self._desk.fail(p, wrong)
+            return self._teller.receipts()
         self._warm_up()
         time.sleep(max(0.0, self._lease.starts_at - time.time()))
         try:
@@ -57,12 +74,13 @@ class CopyLoop:
                 self._wait(self._lease.deadline)
                 self._target.pump()
                 self._syncs.pump(time.monotonic())
+                self._teller.pump()
             self._await_answers()
             self._source.settle()
         finally:
             self._source.release()
             self._target.release()
-        return [p.receipt(str(self._lease.context.flow)) for p in self._desk.parts.values()]
+        return self._teller.receipts()
 
     def _warm_up(self) -> None:
         """Connect and read the ledger before the lease starts, so that taking over is quick."""
@@ -84,22 +102,29 @@ class CopyLoop:
             return
         for p in due:
             self._desk.forget_queue(p)
+            p.failed = None
         try:
             self._resumer.resume(due)
+            self._desk.leave_behind(due)
             source_ids, target_ids = self._desk.topic_ids()
-            for p in due:
-                if p.active:
-                    self._target.attach(p, target_ids)
-                    self._source.attach(p, source_ids)
         except WireError as error:
             for p in due:
                 self._desk.disturb(p, str(error))
         for p in due:
             if p.active:
+                try:
+                    self._target.attach(p, target_ids)
+                    self._source.attach(p, source_ids)
+                except WireError as error:
+                    self._desk.disturb(p, str(error))
+        for p in due:
+            if p.active:
                 self._desk.unsettled.discard(p.source)
+            elif p.failed is not None:
+                self._desk.fail(p, p.failed)
             elif p.retry_at > time.time():
                 self._desk.postpone(p, p.retry_at, p.broken)
-            elif not p.failed:
+            else:
                 self._desk.disturb(p, p.broken)
 
     def _drained(self, p: PartitionCopy) -> None:

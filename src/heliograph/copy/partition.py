@@ -6,13 +6,21 @@ Runs in executors. Invariants:
 - queue and in_flight together hold consecutive sequences, oldest in flight first;
 - while ``alone``, one request is in flight at most: a broker that remembers no sequence would take
   the second batch where it refused the first; ``holed`` says that it refused one;
+- ``source_epoch`` is the leader epoch of the source as located, ``epoch`` that of the records read
+  last; ``truncated_at`` is where the source ends if that is before what was mirrored;
 - ``ending`` is why the partition fails as soon as what was read before is acknowledged;
+- ``failed`` is why the last attempt ended, None during the next one; ``failing`` stands from the
+  first failure, ``disturbed_at`` from the first disturbance, until an attempt is ``proven`` good;
+- ``queued_bytes`` wait for, or at, the broker ``held_by``;
+- ``reached`` is where the log of the target topic ``reached_in`` ended, as far as is known; the
+  fields ``foreign_...`` are what was found in it that is not ours, and what was told of that;
 - where gaps are filled, every batch holds consecutive source offsets, and a Gap stands before each
   that does not follow the one before.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +30,7 @@ from heliograph.batch.pieces import Rules
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import Run
-from heliograph.model import LeasedPartition, Receipt, TopicPartition
+from heliograph.model import LeasedPartition, PartitionReport, Receipt, TopicPartition
 
 
 @dataclass(slots=True)
@@ -63,6 +71,7 @@ class Position:
 
     ``missing`` markers are still to be written before the record with ``target``. ``remembered``
     says whether the broker knows the signature's last sequence: one that does not takes any.
+    ``epoch`` is the source's, of what comes next, as far as that was read before (-1: it was not).
     """
 
     sequence: int
@@ -70,6 +79,7 @@ class Position:
     target: int
     missing: int = 0
     remembered: bool = False
+    epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -81,6 +91,7 @@ class PartitionCopy:
     target: TopicPartition
     place: Place | None = None
     source_leader: int = -1
+    source_epoch: int = -1
     target_leader: int = -1
     active: bool = False
     position: int = 0
@@ -92,8 +103,11 @@ class PartitionCopy:
     queue: deque[Outgoing | Gap] = field(default_factory=deque)
     in_flight: deque[Outgoing | Gap] = field(default_factory=deque)
     queued_bytes: int = 0
+    held_by: int = -1
     foretold: deque[Run] = field(default_factory=deque)
     contradicts: bool = False
+    epoch: int = -1
+    truncated_at: int | None = None
     alone: bool = True
     holed: bool = False
     rules: Rules = field(default_factory=Rules)
@@ -101,7 +115,18 @@ class PartitionCopy:
     looked_at: float = 0.0
     quarantined: int = 0
     broken: str = ""
-    failed: str = ""
+    failed: PartitionError | None = None
+    failing: PartitionReport | None = None
+    disturbed_at: float = 0.0
+    disturbance: str = ""
+    throttled_until: float = 0.0
+    throttled_by: str = ""
+    reached: int = 0
+    reached_in: uuid.UUID | None = None
+    foreign_first: int = 0
+    foreign_last: int = 0
+    foreign_count: int = 0
+    foreign_told: float = 0.0
     ending: PartitionError | None = None
     retry_at: float = 0.0
     attempts: int = 0
@@ -124,7 +149,15 @@ class PartitionCopy:
         source = lease.source
         rules = Rules(max_bytes=lease.max_bytes, one_run=lease.identical, codec=codec)
         target = TopicPartition(lease.target_topic, source.partition)
-        return cls(lease, source, target, rules=rules)
+        return cls(
+            lease,
+            source,
+            target,
+            rules=rules,
+            failing=lease.failing,
+            reached=lease.reached,
+            reached_in=lease.reached_in,
+        )
 
     def start(self, position: Position, foretold: Iterable[Run] = ()) -> None:
         """Begin, or begin again, at what the target holds.
@@ -135,7 +168,7 @@ class PartitionCopy:
         self.queue.clear()
         self.in_flight.clear()
         self.queued_bytes = 0
-        self.sequence = position.sequence
+        self.sequence, self.epoch = position.sequence, position.epoch
         self.position = self.contiguous = self.acked_source = position.source
         self.target_next = position.target
         self.ack_target = position.target - position.missing
@@ -184,12 +217,28 @@ class PartitionCopy:
 
     def acknowledged(self, outgoing: Outgoing, base_offset: int) -> None:
         """A batch is on the target at ``base_offset``."""
-        self.ack_target = base_offset + outgoing.count
+        self.ack_target = self.reached = base_offset + outgoing.count
         self.acked_source = outgoing.next_source
         self.records += outgoing.count
         self.bytes += len(outgoing.data)
         self.batches += 1
         self.attempts = 0
+        self.proven()
+
+    def proven(self) -> None:
+        """Copying works, whatever was before."""
+        self.failing, self.disturbed_at = None, 0.0
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether there is nothing to say of it but that it is copied."""
+        return (
+            self.active
+            and self.failing is None
+            and not self.disturbed_at
+            and not self.throttled_until
+            and not self.quarantined
+        )
 
     def receipt(self, flow: str) -> Receipt:
         """What became of the partition."""
@@ -204,7 +253,7 @@ class PartitionCopy:
             batches=self.batches,
             resumes=max(self.resumes - 1, 0),
             quarantined=self.quarantined,
-            error=self.failed or self.broken or str(self.ending or ""),
+            error=self.failing.why if self.failing else self.broken or str(self.ending or ""),
         )
 
     @property

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.batch.lanes import pieces
-from heliograph.batch.pieces import CorruptBatch, Refused
+from heliograph.batch.pieces import CorruptBatch, NewEpoch, Refused
 from heliograph.copy.desk import Desk
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
 from heliograph.copy.quarantine import set_aside
 from heliograph.copy.resume import Resumer
+from heliograph.copy.silence import ASK_SECONDS, SILENT_SECONDS
 from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
-from heliograph.ledger.codec import Entry
+from heliograph.ledger.codec import Entry, Epoch
+from heliograph.ledger.epochs import EpochMark
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import TopicPartition
 from heliograph.wire.connection import Connection
@@ -39,6 +41,8 @@ _FETCH_WAIT_MS = 500
 #: With more than this queued, a lease that is about to end writes it instead of fetching more.
 _BACKLOG_BYTES = 1 << 20
 _BACKLOG_DRAIN_SECONDS = 0.15
+#: One answer is this part of what a lease may hold at most.
+_ANSWER_PART = 4
 #: A partition's share of one answer; a larger batch is still returned whole (KIP-74).
 _PARTITION_MIN_BYTES = 1 << 20
 #: A target this far away answers so late that five batches in flight must be large ones: there,
@@ -52,6 +56,7 @@ class SourceLink:
 
     node: int
     session: FetchSession
+    ask_again_at: float = 0.0
 
     @property
     def connection(self) -> Connection:
@@ -83,7 +88,8 @@ class SourceSide:
             self.lose(link, "the source's topics changed")
             link = None
         if link is None:
-            most = self._desk.context.fetch_max_bytes
+            # What one answer brings on top of what is waiting is part of the budget, too.
+            most = min(self._desk.context.fetch_max_bytes, self._desk.budget // _ANSWER_PART)
             session = FetchSession(
                 self._cluster.take(p.source_leader),
                 ids,
@@ -108,27 +114,46 @@ class SourceSide:
             if not p.queue and not p.in_flight:
                 self._desk.fail(p, p.ending)
             return
-        full = p.queued_bytes > self._desk.context.fetch_max_bytes
+        full = p.queued_bytes > self._desk.context.fetch_max_bytes or self._target.is_aside(p)
         finished = p.lease.until is not None and p.position >= p.lease.until
         if full or finished:
             session.drop(p.source)
         else:
-            session.want(p.source, p.position)
+            # A leader of another epoch may have another log: resume looks into that.
+            session.want(p.source, p.position, p.source_epoch)
 
     def fetch(self) -> None:
         """Ask every broker that owes us nothing for more, while there is room for it."""
         left = self._desk.lease.deadline - time.time()
-        if self._desk.buffered >= self._desk.context.fetch_max_bytes:
+        if not self._target.has_room():
             return
         if self._desk.buffered > _BACKLOG_BYTES and left < _BACKLOG_DRAIN_SECONDS:
             return
         wait = max(0, min(_FETCH_WAIT_MS, int(left * 1000)))
+        now = time.monotonic()
         for link in list(self.links.values()):
+            if link.session.in_flight and now >= link.ask_again_at:
+                self._ask_others(link, now)
             if not link.session.in_flight and link.session.partitions:
+                if link.connection.throttled:
+                    # The broker does not read: a request would only wait in its socket.
+                    continue
                 try:
+                    link.ask_again_at = now + wait / 1000 + SILENT_SECONDS
                     link.session.send(wait)
                 except WireError as error:
                     self.lose(link, str(error))
+
+    def _ask_others(self, link: SourceLink, now: float) -> None:
+        """A broker is silent: has the cluster given its partitions to others?"""
+        link.ask_again_at = now + ASK_SECONDS
+        if link.connection.throttled:
+            return
+        mine = [
+            p.source for p in self._desk.parts.values() if p.source_leader == link.node and p.active
+        ]
+        if self._cluster.silent.lost(link.node, mine):
+            self.lose(link, f"broker {link.node} of {self._desk.context.flow.source} is silent")
 
     def react(self, link: SourceLink) -> None:
         """Take in what a broker said, if it is whole."""
@@ -138,8 +163,20 @@ class SourceSide:
         except WireError as error:
             self.lose(link, str(error))
             return
+        if seconds := link.connection.throttled:
+            self._throttled(link, seconds)
         if answer:
             self._ingest(answer)
+
+    def _throttled(self, link: SourceLink, seconds: float) -> None:
+        """A quota of the source's is exceeded: it does not answer for so long."""
+        why = (
+            f"{self._desk.context.flow.source} limits what we read (consumer_byte_rate of this"
+            f" client id or user): broker {link.node} makes us wait {seconds:.1f} s"
+        )
+        for p in self._desk.parts.values():
+            if p.source_leader == link.node and p.active:
+                p.throttled_until, p.throttled_by = time.time() + seconds, why
 
     def lose(self, link: SourceLink, why: str) -> None:
         """Drop a connection; its partitions are resumed, wherever their leaders are then."""
@@ -178,6 +215,7 @@ class SourceSide:
     def _ingest(self, answer: Sequence[Fetched]) -> None:
         staged: list[tuple[PartitionCopy, Outgoing | Gap]] = []
         announced: dict[TopicPartition, list[Run]] = {}
+        epochs: list[Epoch] = []
         for fetched in answer:
             p = self._desk.parts[fetched.partition]
             if not p.active or fetched.offset != p.position:
@@ -187,9 +225,10 @@ class SourceSide:
                 self._refused(p, fetched.error)
                 continue
             runs: list[Run] = []
+            marks: list[EpochMark] = []
             try:
                 # What was yielded before an error stays.
-                staged.extend((p, item) for item in self._stage(p, fetched, runs))
+                staged.extend((p, item) for item in self._stage(p, fetched, runs, marks))
             except CorruptBatch as error:
                 text = f"{p.source} on {self._desk.context.flow.source}: {error}"
                 hint = "repair or delete the damaged records on the source; other partitions go on"
@@ -204,12 +243,14 @@ class SourceSide:
                 self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
                 continue
             p.contradicts = False
-            if runs:
+            if runs or marks:
                 announced[p.source] = runs
+            if marks and p.place is not None:
+                epochs += [Epoch(p.place, mark) for mark in marks]
             if p.ending is None:
                 self.want_more(p)
         if announced:
-            self._announce(announced)
+            self._announce(announced, epochs)
         for p, item in staged:
             if p.active:
                 self._target.enqueue(p, item)
@@ -219,15 +260,21 @@ class SourceSide:
                 self.want_more(p)
 
     def _stage(
-        self, p: PartitionCopy, fetched: Fetched, announced: list[Run]
+        self, p: PartitionCopy, fetched: Fetched, announced: list[Run], marks: list[EpochMark]
     ) -> Iterator[Outgoing | Gap]:
-        """What is to be written, in order; runs that the ledger must hold before are added."""
+        """What is to be written, in order; what the ledger must hold before that is added."""
         rules = p.rules
         if self._target.distance(p) >= _FAR_SECONDS:
             rules = rules._replace(small_bytes=_FAR_SMALL_BYTES)
-        for piece in pieces(fetched.records, p.position, fetched.aborted, rules):
+        for piece in pieces(fetched.records, p.position, fetched.aborted, rules, p.epoch):
             if isinstance(piece, int):
                 p.position = piece
+            elif isinstance(piece, NewEpoch):
+                # An earlier one than was announced: of records that nobody wrote, and the source
+                # has lost since.
+                anew = piece.epoch < p.epoch
+                p.contradicts, p.epoch = p.contradicts or anew, piece.epoch
+                marks.append(EpochMark(p.sequence, piece.epoch, anew))
             elif isinstance(piece, Refused):
                 self._set_aside(p, piece)
             else:
@@ -262,16 +309,18 @@ class SourceSide:
             )
         set_aside(context, self._target.client, p, [refused])
 
-    def _announce(self, announced: dict[TopicPartition, list[Run]]) -> None:
-        """Write new runs to the ledger before the batches that begin them."""
+    def _announce(
+        self, announced: dict[TopicPartition, list[Run]], epochs: Sequence[Epoch] = ()
+    ) -> None:
+        """Write new runs and epochs to the ledger before the batches that begin them."""
         ledger = self._desk.ledger
         entries = {
             source: Entry(place, runs)
             for source, runs in announced.items()
-            if (place := self._desk.parts[source].place) is not None
+            if runs and (place := self._desk.parts[source].place) is not None
         }
         try:
-            ledger.write(entries.values())
+            ledger.write(entries.values(), epochs)
             late = [
                 correction
                 for entry in entries.values()
@@ -294,13 +343,14 @@ class SourceSide:
     def _refused(self, p: PartitionCopy, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:
             try:
-                self._resumer.out_of_range(p)
+                if self._resumer.out_of_range(p):
+                    self._pass_gap(p)
+                else:
+                    self._desk.disturb(p, f"{p.source} has no offset {p.position} on the source")
             except WireError as error:
                 self._desk.disturb(p, str(error))
             except PartitionError as error:
                 self._desk.fail(p, error)
-            else:
-                self.want_more(p)
         elif is_retriable(code):
             self._desk.disturb(p, f"reading {p.source}: {error_name(code)}")
         else:
@@ -308,6 +358,15 @@ class SourceSide:
             text = f"{p.source} cannot be read from {source}: {error_name(code)}"
             hint = reason(self._desk.context.source, code, "Read", p.source.topic) or ""
             self._desk.fail(p, PartitionError("source.refused", text, hint))
+
+    def _pass_gap(self, p: PartitionCopy) -> None:
+        """Go on behind what retention took: the ledger is told at once, and the gap is filled."""
+        runs, missing = p.stage([(p.position, 0)])
+        self._announce({p.source: runs})
+        if p.active:
+            for gap in gaps(missing):
+                self._target.enqueue(p, gap)
+            self.want_more(p)
 
 
 def _further_on(known: PartitionLedger, entry: Entry) -> list[Entry]:

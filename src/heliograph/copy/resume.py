@@ -16,6 +16,9 @@ from heliograph.batch.header import PRODUCER_EPOCH, SEQUENCE_MODULUS, batches
 from heliograph.copy.links import Cluster
 from heliograph.copy.padding import is_padded, pad
 from heliograph.copy.partition import MOST_MARKERS, PartitionCopy, Position
+from heliograph.copy.source_surprises import SourceSurprises
+from heliograph.copy.target_log import agrees, rebased
+from heliograph.copy.target_surprises import Happened, TargetSurprises
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry, Place
 from heliograph.ledger.runs import PartitionLedger, Run, unwrap
@@ -34,12 +37,21 @@ class Resumer:
     """Finds the positions of partitions of one flow."""
 
     def __init__(
-        self, context: FlowContext, source: Cluster, target: Cluster, ledger: LedgerStore
+        self,
+        context: FlowContext,
+        source: Cluster,
+        target: Cluster,
+        ledger: LedgerStore,
+        happened: Happened,
+        surprises: TargetSurprises,
     ) -> None:
         self._context = context
         self._source = source.client
         self._target = target.client
         self._ledger = ledger
+        self._silent = target.silent
+        self._surprises = surprises
+        self._upstream = SourceSurprises(context, source, ledger, happened)
         self._warm: tuple[Metadata, Metadata] | None = None
         self._warm_until = 0.0
 
@@ -66,15 +78,19 @@ class Resumer:
         source = self._source.metadata(sorted({p.source.topic for p in partitions}))
         target = self._target.metadata(sorted({p.target.topic for p in partitions}))
         for p in partitions:
-            p.source_leader = source.leader(p.source.topic, p.source.partition)
+            p.source_leader = source.leader(*p.source)
+            p.source_epoch = source.leader_epoch(*p.source)
             p.target_leader = target.leader(p.target.topic, p.target.partition)
             if p.source.topic in source.denied or p.target.topic in target.denied:
-                p.failed = str(self._unseen(p, on_source=p.source.topic in source.denied))
+                p.failed = self._unseen(p, on_source=p.source.topic in source.denied)
                 continue
             if p.source_leader < 0 or p.target_leader < 0:
-                side = "source" if p.source_leader < 0 else "target"
+                if p.target.topic not in target.topics:
+                    self._surprises.absent(p)
                 p.broken = (
-                    f"no leader for {p.source if p.source_leader < 0 else p.target} on the {side}"
+                    self._upstream.absent(p, source)
+                    if p.source_leader < 0
+                    else f"no leader for {p.target} on the target"
                 )
                 continue
             p.broken = ""
@@ -92,14 +108,14 @@ class Resumer:
         usable = [p for p in partitions if not p.broken and not p.failed]
         if not usable:
             return
-        targets = [p.target for p in usable]
         now = time.time()
         for p in usable:
             p.looked_at = now
         # Sequences first, ledger second: a batch seen in the log has its run in the ledger.
-        states = admin.describe_producers(self._target, target, targets)
-        ends = admin.list_offsets(self._target, target, targets, admin.LATEST)
+        states, ends = self._ask(usable, target)
+        usable = [p for p in usable if not p.broken]
         self._ledger.refresh()
+        self._upstream.look(usable, source)
         fresh = []
         self._refuse_unreadable([p for p in usable if p.target not in states])
         for p in usable:
@@ -111,17 +127,39 @@ class Resumer:
             assert p.place is not None  # noqa: S101 - set by locate
             try:
                 if not self._ledger.at(p.place).runs:
-                    self._refuse_recreated(p)
+                    self._upstream.recreated(p, source, target)
                     if p.lease.withheld:
-                        p.failed = p.lease.withheld
+                        p.failed = PartitionError("mm2.withheld", p.lease.withheld)
                     else:
                         fresh.append(p)
                     continue
                 self._go_on(p, target, states[p.target], ends[p.target])
             except PartitionError as error:
-                p.failed = str(error)
+                p.failed = error
         if fresh:
             self._begin(fresh, source, target, states, ends)
+
+    def _ask(
+        self, partitions: Sequence[PartitionCopy], target: Metadata
+    ) -> tuple[dict[TopicPartition, list[admin.ProducerState]], dict[TopicPartition, int]]:
+        """Producers and ends of target partitions; a broker that fails breaks only its own.
+
+        One that is known to be silent is not asked: all others would wait for it.
+        """
+        states: dict[TopicPartition, list[admin.ProducerState]] = {}
+        ends: dict[TopicPartition, int] = {}
+        for node in sorted({p.target_leader for p in partitions}):
+            led = [p for p in partitions if p.target_leader == node]
+            wanted = [p.target for p in led]
+            try:
+                self._silent.refuse(node)
+                with self._silent.noticed(node):
+                    states |= admin.describe_producers(self._target, target, wanted)
+                    ends |= admin.list_offsets(self._target, target, wanted, admin.LATEST)
+            except ConnectionFailed as error:
+                for p in led:
+                    p.broken = str(error)
+        return states, ends
 
     def _unseen(self, p: PartitionCopy, *, on_source: bool) -> PartitionError:
         settings = self._context.source if on_source else self._context.target
@@ -138,11 +176,11 @@ class Resumer:
         unreadable = admin.unreadable(self._target, topics) if topics else set()
         for p in silent:
             if p.target.topic in unreadable:
-                p.failed = str(PartitionError(
+                p.failed = PartitionError(
                     "target.refused",
                     f"{p.target} on {self._context.flow.target} does not tell us where it ends",
                     missing_right(self._context.target, "Read", "topic", p.target.topic),
-                ))  # fmt: skip
+                )
 
     def _go_on(
         self,
@@ -156,7 +194,8 @@ class Resumer:
         ledger = self._ledger.at(p.place)
         if is_padded(ledger) and target_end <= ledger.runs[0].target:
             if pad(self._context, self._target, target, p, ledger, target_end):
-                p.start(_place(ledger, ledger.runs[0].sequence))
+                first = ledger.runs[0].sequence
+                p.start(_place(ledger, first), ledger.after(first))
             return
         mine = [s for s in states if s.producer_id == self._context.producer_id]
         remembered = bool(mine) and mine[0].last_sequence >= 0
@@ -173,6 +212,13 @@ class Resumer:
         """Start a partition at a sequence, when the target's log ends at ``target_end``."""
         assert p.place is not None  # noqa: S101 - set by locate
         ledger = self._ledger.at(p.place)
+        self._surprises.look(p, ledger, sequence, target_end)
+        if not agrees(ledger, sequence, target_end):
+            if not self._surprises.heal(p, ledger, sequence, target_end):
+                return
+            ledger = self._ledger.at(p.place)
+        if not self._upstream.intact(p, ledger, sequence, target_end):
+            return
         position = _place(ledger, sequence)
         position.remembered = remembered
         run = ledger.at_sequence(sequence)
@@ -185,8 +231,11 @@ class Resumer:
                 return
             else:
                 position.missing = position.target - target_end
-        if not p.lease.identical and (closed_up := _closed_up(ledger, position)):
-            self._ledger.write([Entry(p.place, closed_up, shift=True)])
+        if moved := rebased(ledger, position, identical=p.lease.identical):
+            if not p.may_mark:
+                p.retry_at, p.broken = p.markers_from, "the lease before this one is ending"
+                return
+            self._ledger.write([Entry(p.place, moved, shift=True)])
         p.start(position, ledger.after(sequence))
 
     def _scan(self, partition: TopicPartition, ledger: PartitionLedger, end: int) -> int:
@@ -211,7 +260,8 @@ class Resumer:
                 run = ledger.at_target(header.base_offset)
                 estimate = run.sequence + max(header.base_offset - run.target, 0)
                 first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
-                return first + header.record_count
+                # Not the record count: compaction may have taken some.
+                return first + header.last_offset_delta + 1
             # Where compaction took the record, the fetch answers with a later one.
             seen_all = seen_all and header.base_offset <= position
             position = min(header.base_offset, position) - 1
@@ -220,19 +270,6 @@ class Resumer:
         end = min(end, begun) if seen_all else end
         run = ledger.at_target(end)
         return run.sequence + max(end - run.target, 0)
-
-    def _refuse_recreated(self, p: PartitionCopy) -> None:
-        assert p.place is not None  # noqa: S101 - set by locate
-        earlier = self._ledger.other_sources(p.place)
-        if earlier and not self._context.continue_on_data_loss:
-            raise PartitionError(
-                "source.recreated",
-                f"source topic {p.source.topic} was deleted and created again (topic id"
-                f" {p.place.source_id}, mirrored so far: {earlier[-1].source_id});"
-                f" {p.target.topic} on {self._context.flow.target} holds the old topic's records",
-                "delete the target topic to mirror the new one from its start, or set"
-                " heliograph.on.data.loss=continue to append it to the old records",
-            )
 
     def _begin(
         self,
@@ -246,8 +283,7 @@ class Resumer:
         identical = [p.target for p in fresh if p.lease.identical]
         begun = admin.list_offsets(self._target, target, identical, admin.EARLIEST)
         empty = {partition for partition, start in begun.items() if start == ends[partition]}
-        at = admin.LATEST if self._context.start_at_latest else admin.EARLIEST
-        starts = admin.list_offsets(self._source, source, [p.source for p in fresh], at)
+        starts = self._first_offsets(fresh, source)
         entries = []
         for p in fresh:
             if p.source not in starts:
@@ -269,41 +305,56 @@ class Resumer:
             self._ledger.write(entries)
         for p in fresh:
             if not p.broken and p.place is not None:
+                self._surprises.begun(p, starts[p.source])
                 try:
                     self._go_on(p, target, states[p.target], ends[p.target])
                 except PartitionError as error:
-                    p.failed = str(error)
+                    p.failed = error
 
-    def out_of_range(self, p: PartitionCopy) -> None:
-        """The source does not have the position: data loss or truncation, by policy."""
+    def _first_offsets(
+        self, fresh: Sequence[PartitionCopy], source: Metadata
+    ) -> dict[TopicPartition, int]:
+        """Where partitions are begun on the source; those whose leader is silent are absent."""
+        partitions = [p.source for p in fresh]
+        starts = admin.list_offsets(self._source, source, partitions, admin.EARLIEST)
+        if not self._context.start_at_latest:
+            return starts
+        begun = admin.list_offsets(self._source, source, partitions, admin.LATEST)
+        for p in fresh:
+            assert p.place is not None  # noqa: S101 - set by locate
+            # Mirrored before into a topic that was deleted: that was its history, again.
+            before = [self._ledger.at(o).runs[0] for o in self._ledger.other_targets(p.place)]
+            if before and p.source in starts and p.source in begun:
+                oldest = min(run.source for run in before)
+                begun[p.source] = min(max(starts[p.source], oldest), begun[p.source])
+        return begun
+
+    def out_of_range(self, p: PartitionCopy) -> bool:
+        """The source does not have the position. Returns whether reading goes on, at a later one.
+
+        Otherwise the partition is to be resumed: the source ends before the position, has another
+        leader, or has the position after all.
+
+        Raises:
+            PartitionError: retention took records, and the policy is not to go on.
+        """
+        before = p.place, p.source_epoch
         source, _ = self.locate([p])
+        if (p.place, p.source_epoch) != before:
+            return False
         start = admin.list_offsets(self._source, source, [p.source], admin.EARLIEST).get(p.source)
         end = admin.list_offsets(self._source, source, [p.source], admin.LATEST).get(p.source)
         if start is None or end is None:
             raise ConnectionFailed(f"the leader of {p.source} on the source did not answer")
         if p.position > end:
-            raise PartitionError(
-                "source.truncated",
-                f"{p.source} on {self._context.flow.source} ends at {end}, but records up to"
-                f" {p.position} were mirrored: the source lost its tail (unclean election?)",
-                "compare the two logs; delete the target topic to mirror it from the start",
-            )
-        if p.position < start and not self._context.continue_on_data_loss:
-            raise PartitionError(
-                "source.data-loss",
-                f"retention removed {start - p.position} offsets of {p.source} on"
-                f" {self._context.flow.source} before they were mirrored: [{p.position}, {start})",
-                "set heliograph.on.data.loss=continue to go on behind the gap",
-            )
-        p.position = max(p.position, start)
+            p.truncated_at = end
+        if not p.position < start:
+            return False
+        self._upstream.overrun(p, start)
+        p.position = start
+        return True
 
 
 def _place(ledger: PartitionLedger, sequence: int) -> Position:
-    return Position(sequence, ledger.source_of(sequence), ledger.target_of(sequence))
-
-
-def _closed_up(ledger: PartitionLedger, position: Position) -> list[Run]:
-    """Corrections of runs that were announced behind gaps which nobody is going to fill."""
-    ahead = ledger.after(position.sequence - 1)
-    dense = [r._replace(target=position.target + r.sequence - position.sequence) for r in ahead]
-    return dense if any(a.target > d.target for a, d in zip(ahead, dense, strict=True)) else []
+    source, target = ledger.source_of(sequence), ledger.target_of(sequence)
+    return Position(sequence, source, target, epoch=ledger.epochs.at(sequence))

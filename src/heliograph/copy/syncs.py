@@ -37,8 +37,12 @@ class OffsetSyncWriter:
 
     @property
     def connection(self) -> Connection | None:
-        """To be watched for reading by the loop's selector."""
-        return self._producer.connection if self._producer else None
+        """To be watched for reading by the loop's selector, while an answer is due.
+
+        Not else: a broker that hangs up would wake the loop for ever.
+        """
+        waiting = self._producer is not None and self._producer.connection.in_flight
+        return self._producer.connection if self._producer and waiting else None
 
     def acknowledged(self, partition: TopicPartition, first: int, last: int, target: int) -> None:
         """See OffsetSyncs.acknowledged."""

@@ -4,6 +4,9 @@ One batch per partition in a request, at most five requests in flight per broker
 recognises a repeated batch among a producer's last five. Requests over one connection are executed
 in order, so markers for a gap travel right behind the batch before it, and the next right behind
 them.
+
+A broker that is slow must not stop the others: when as much waits as may, its partitions are set
+aside, i.e. not read any further, and what they hold no longer counts. `Desk.budget` bounds it all.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from typing import NamedTuple
 from heliograph.copy.desk import SETTLE_SECONDS, Desk
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy
+from heliograph.copy.silence import ASK_SECONDS, SILENT_SECONDS
 from heliograph.copy.syncs import OffsetSyncWriter
+from heliograph.copy.target_surprises import TargetSurprises
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import Run
@@ -28,8 +33,11 @@ from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
     CORRUPT_MESSAGE,
+    KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE,
     NONE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     WireError,
     error_name,
@@ -41,6 +49,8 @@ from heliograph.wire.rights import denied, missing_right
 _MAX_IN_FLIGHT = 5
 #: One produce request: large enough to fill a link, far below socket.request.max.bytes (100 MB).
 _REQUEST_BYTES = 8 << 20
+#: A broker is slow when an answer takes this long, or many times as long as the quickest one.
+_SLOW_SECONDS, _SLOW_TIMES = 0.25, 4
 
 
 class _Sent(NamedTuple):
@@ -62,11 +72,26 @@ class TargetLink:
     sent: deque[_Sent] = field(default_factory=deque)
     shortest_answer: float = float("inf")
     ready: dict[TopicPartition, PartitionCopy] = field(default_factory=dict)
+    aside: bool = False
+    ask_again_at: float = 0.0
 
     @property
     def connection(self) -> Connection:
         """The producer's connection."""
         return self.producer.connection
+
+    def waited(self, now: float) -> float:
+        """How many seconds the oldest request waits for its answer, those of a quota left out."""
+        if not self.sent or self.connection.throttled:
+            return 0.0
+        return now - self.sent[0].at
+
+    def is_slow(self, now: float) -> bool:
+        """Whether it is no use to wait for its answer before others are served."""
+        if self.connection.throttled:
+            return True
+        usual = self.shortest_answer if self.shortest_answer < float("inf") else 0.0
+        return self.waited(now) > max(_SLOW_SECONDS, _SLOW_TIMES * usual)
 
 
 class TargetSide:
@@ -77,11 +102,13 @@ class TargetSide:
         desk: Desk,
         cluster: Cluster,
         syncs: OffsetSyncWriter,
+        surprises: TargetSurprises,
         drained: Callable[[PartitionCopy], None],
     ) -> None:
         self._desk = desk
         self._cluster = cluster
         self._syncs = syncs
+        self._surprises = surprises
         self._drained = drained
         self.links: dict[int, TargetLink] = {}
         desk.detach.append(self._detach)
@@ -100,6 +127,10 @@ class TargetSide:
         if link is None:
             producer = Producer(self._cluster.take(p.target_leader), ids)
             link = self.links[p.target_leader] = TargetLink(p.target_leader, producer)
+        p.held_by = p.target_leader
+        if p.failing is not None and p.failing.code == "target.refused":
+            # Perhaps because of the size that the topic takes: somebody may have raised it.
+            p.rules = p.rules._replace(max_bytes=self._limit(p))
         if p.queue:
             link.ready[p.target] = p
 
@@ -112,14 +143,70 @@ class TargetSide:
         """Queue a signed batch, or markers, for its partition."""
         p.queue.append(item)
         if isinstance(item, Outgoing):
-            p.queued_bytes += len(item.data)
-            self._desk.buffered += len(item.data)
-        self.links[p.target_leader].ready[p.target] = p
+            self._desk.hold(p, len(item.data))
+        if not (p.alone and p.in_flight):
+            self.links[p.target_leader].ready[p.target] = p
 
     def distance(self, p: PartitionCopy) -> float:
         """Seconds that the partition's leader takes to answer at best; 0 before it ever did."""
         shortest = self.links[p.target_leader].shortest_answer
         return shortest if shortest < float("inf") else 0.0
+
+    # -- slow brokers -------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        """Whether more may be read, slow brokers set aside if need be."""
+        desk = self._desk
+        if desk.buffered >= desk.budget:
+            return False
+        most = desk.context.fetch_max_bytes
+        if desk.buffered < most:
+            return True
+        if len(self.links) < 2:
+            return False
+        now = time.monotonic()
+        for link in self.links.values():
+            if not link.aside and link.is_slow(now):
+                self._set_aside(link)
+        return desk.buffered - self._aside_bytes() < most
+
+    def is_aside(self, p: PartitionCopy) -> bool:
+        """Whether the partition must not be read, because its leader is slow."""
+        link = self.links.get(p.held_by)
+        return link is not None and link.aside
+
+    def _aside_bytes(self) -> int:
+        return sum(self._desk.held[link.node] for link in self.links.values() if link.aside)
+
+    def _set_aside(self, link: TargetLink) -> None:
+        link.aside = True
+        for p in self._desk.parts.values():
+            if p.held_by == link.node and p.active:
+                self._drained(p)
+                for item in (*p.in_flight, *p.queue):
+                    if isinstance(item, Outgoing):
+                        # A batch is a piece of an answer, and would keep all of it in memory.
+                        item.data = memoryview(bytes(item.data))
+
+    def _take_back(self, link: TargetLink) -> None:
+        """Read its partitions again, as soon as little enough is waiting."""
+        fair = self._desk.context.fetch_max_bytes // (2 * len(self.links))
+        if self._desk.held[link.node] <= fair:
+            link.aside = False
+            for p in self._desk.parts.values():
+                if p.held_by == link.node and p.active:
+                    self._drained(p)
+
+    def _ask_others(self, link: TargetLink, now: float) -> None:
+        """A broker is silent: has the cluster given its partitions to others?"""
+        if now < link.ask_again_at:
+            return
+        link.ask_again_at = now + ASK_SECONDS
+        mine = [p.target for p in self._desk.parts.values() if p.held_by == link.node and p.active]
+        if self._cluster.silent.lost(link.node, mine):
+            self.lose(link, f"broker {link.node} of {self._desk.context.flow.target} is silent")
+
+    # -- sending ------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Send what the brokers may have in flight; nothing after the deadline.
@@ -129,7 +216,13 @@ class TargetSide:
         """
         if time.time() >= self._desk.lease.deadline:
             return
+        now = time.monotonic()
         for link in list(self.links.values()):
+            if link.sent and link.waited(now) > SILENT_SECONDS:
+                self._ask_others(link, now)
+            if link.connection.throttled:
+                # The broker does not read: what is sent now only waits in its socket.
+                continue
             try:
                 while link.ready and len(link.sent) < _MAX_IN_FLIGHT:
                     self._send(link)
@@ -140,7 +233,8 @@ class TargetSide:
         """Write on, and take in every answer that is here."""
         try:
             link.connection.flush()
-            while link.sent and (frame := link.connection.receive()) is not None:
+            # Also when nothing is due: a broker that has hung up is noticed only by reading.
+            while (frame := link.connection.receive()) is not None:
                 sent = link.sent.popleft()
                 link.shortest_answer = min(link.shortest_answer, time.monotonic() - sent.at)
                 if sent.markers:
@@ -149,8 +243,22 @@ class TargetSide:
                 else:
                     for answer in link.producer.parse(frame):
                         self._acknowledge(self._desk.by_target[answer.partition], answer)
+                    if seconds := link.connection.throttled:
+                        self._throttled(link, seconds)
+            if link.aside:
+                self._take_back(link)
         except WireError as error:
             self.lose(link, str(error))
+
+    def _throttled(self, link: TargetLink, seconds: float) -> None:
+        """A quota of the target's is exceeded: it does not read on for so long."""
+        why = (
+            f"{self._desk.context.flow.target} limits what we write (producer_byte_rate of this"
+            f" client id or user): broker {link.node} makes us wait {seconds:.1f} s"
+        )
+        for p in self._desk.parts.values():
+            if p.held_by == link.node and p.active:
+                p.throttled_until, p.throttled_by = time.time() + seconds, why
 
     @property
     def owed(self) -> bool:
@@ -166,11 +274,16 @@ class TargetSide:
                 if any(isinstance(item, Gap) for item in p.in_flight):
                     # Markers on their way cannot be recognised: wait until they are there or lost.
                     p.markers_from = time.time() + SETTLE_SECONDS
+                # Nothing of it will be sent: it must not take up room until it is read again.
                 p.in_flight.clear()
+                p.queue.clear()
+                self._desk.forget_queue(p)
                 self._desk.disturb(p, why)
 
     def release(self) -> None:
-        """Give the connections back."""
+        """Give the connections back, and tell what was not told yet of other writers."""
+        for p in self._desk.parts.values():
+            self._surprises.tell_pushed(p)
         for link in self.links.values():
             self._cluster.give_back(link.node, link.connection)
 
@@ -234,7 +347,7 @@ class TargetSide:
         if not p.active:
             return
         if error == NONE and isinstance(item, Gap):
-            p.ack_target += item.markers
+            p.ack_target = p.reached = p.ack_target + item.markers
             # Still alone, if it was: a marker is not written under the signature.
             if p.alone and p.queue:
                 self.links[p.target_leader].ready[p.target] = p
@@ -260,9 +373,7 @@ class TargetSide:
         if not isinstance(outgoing, Outgoing):
             self._desk.disturb(p, f"{p.target}: answers out of order")
             return
-        size = len(outgoing.data)
-        p.queued_bytes -= size
-        self._desk.buffered -= size
+        self._desk.free(p, len(outgoing.data))
         if not p.active:
             if p.holed and answer.error == NONE:
                 self._skipped(p, outgoing)
@@ -287,6 +398,7 @@ class TargetSide:
         if shift < 0 or p.place is None:
             self._desk.disturb(p, f"{p.target} is shorter than the ledger says by {-shift}")
             return False
+        self._surprises.pushed(p, p.ack_target, answer.base_offset)
         p.target_next += shift
         runs = [Run(outgoing.sequence, outgoing.first_source, answer.base_offset)]
         # Runs that were announced meanwhile move along with it.
@@ -313,7 +425,7 @@ class TargetSide:
             p.rules = p.rules._replace(suspicious=True)
             self._desk.disturb(p, f"{p.target} refused a batch: {name}")
         elif is_retriable(answer.error):
-            self._desk.disturb(p, f"writing {p.target}: {name}")
+            self._desk.disturb(p, hindrance(p, self._desk.context, answer.error))
         else:
             self._refuse(p, outgoing, answer)
 
@@ -340,6 +452,22 @@ class TargetSide:
         except WireError:
             return 1 << 30
         return int(found.value(p.target.topic, "max.message.bytes", str(1 << 30)))
+
+
+def hindrance(p: PartitionCopy, context: FlowContext, error: int) -> str:
+    """Why a partition cannot be written at the moment, and what to do if that does not pass."""
+    name, where = error_name(error), f"{p.target} on {context.flow.target}"
+    if error in {NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND}:
+        return (
+            f"{where} has fewer replicas in sync than its min.insync.replicas: {name}; copying goes"
+            f" on when its brokers are back, or min.insync.replicas of the topic is lowered"
+        )
+    if error == KAFKA_STORAGE_ERROR:
+        return (
+            f"broker {p.target_leader} cannot write {where} to its disk (is it full?): {name};"
+            " copying goes on when there is room, or another broker leads the partition"
+        )
+    return f"writing {where}: {name}"
 
 
 def refusal(

@@ -41,6 +41,7 @@ class Broker(JavaProcess):
     Attributes:
         node_id: 1, 2, ... in its cluster.
         port: of the listener for clients.
+        advertised_port: where clients are told to go; ``port``, unless something stands between.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Broker(JavaProcess):
         properties: Mapping[str, str],
         *,
         port: int,
+        advertised_port: int,
         probe_port: int,
         folder: Path,
         lab_folder: Path,
@@ -57,6 +59,7 @@ class Broker(JavaProcess):
     ) -> None:
         """Writes the node's properties file. ``probe_port`` is a PLAINTEXT listener."""
         self.node_id, self.port, self._probe_port = node_id, port, probe_port
+        self.advertised_port = advertised_port
         self.properties_path = folder / f"node-{node_id}.properties"
         self.data_folder = Path(properties["log.dirs"])
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,8 +77,13 @@ class Broker(JavaProcess):
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients."""
-        return f"{HOST}:{self.port}"
+        """``host:port`` for clients, as advertised."""
+        return f"{HOST}:{self.advertised_port}"
+
+    @property
+    def back_door(self) -> str:
+        """``host:port`` of the listener that brokers use among themselves, in plain text."""
+        return f"{HOST}:{self._probe_port}"
 
     @property
     def formatted(self) -> bool:

@@ -6,7 +6,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heliograph.errors import LabError
@@ -38,6 +38,7 @@ class Cluster:
         security: str | None = None,
         lab_folder: Path | None = None,
         authorizer: bool = False,
+        advertised: Sequence[int] = (),
     ) -> None:
         """Fetches Kafka when needed and writes the nodes' files; nothing runs before ``start``.
 
@@ -52,6 +53,8 @@ class Cluster:
                 the brokers talk to each other in plain text on a port of their own.
             lab_folder: what ``lab down`` knows the processes by; ``folder`` by default.
             authorizer: whether rights count: alice may do everything, ``security.GUESTS`` nothing.
+            advertised: a port per broker where clients are told to go, for proxies between them and
+                the brokers; none: straight to the brokers.
         """
         self.alias, self.folder = alias, folder.resolve()
         self.kafka_version = kafka_version
@@ -60,6 +63,7 @@ class Cluster:
         self._classpath = classpath(kafka_version, Artifact.KAFKA)
         ports = free_ports(3 * brokers)
         clients, internals, controllers = (ports[i::3] for i in range(3))
+        fronts = list(advertised) or clients
         quorum = range(1, brokers + 1) if brokers >= 3 else range(1, 2)
         voters = ",".join(f"{i}@{HOST}:{controllers[i - 1]}" for i in quorum)
         replicas = str(min(3, brokers))
@@ -95,11 +99,12 @@ class Cluster:
                         + (f",CONTROLLER://{HOST}:{controllers[i - 1]}" if i in quorum else "")
                     ),
                     "advertised.listeners": (
-                        f"CLIENT://{HOST}:{clients[i - 1]},INTERNAL://{HOST}:{internals[i - 1]}"
+                        f"CLIENT://{HOST}:{fronts[i - 1]},INTERNAL://{HOST}:{internals[i - 1]}"
                     ),
                     **common,
                 },
                 port=clients[i - 1],
+                advertised_port=fronts[i - 1],
                 probe_port=internals[i - 1],
                 folder=self.folder,
                 lab_folder=lab_folder or self.folder,
@@ -111,8 +116,16 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """``127.0.0.1:p1,127.0.0.1:p2``."""
+        """``127.0.0.1:p1,127.0.0.1:p2``, as advertised."""
         return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def back_door(self) -> str:
+        """Bootstrap servers that reach the brokers directly, whatever stands before their ports.
+
+        Plain text, and not behind an authorizer's back: it is the listener between brokers.
+        """
+        return ",".join(broker.back_door for broker in self.brokers)
 
     def broker(self, node_id: int) -> Broker:
         """The node with id 1..N."""

@@ -42,6 +42,7 @@ class Lab:
         heap: str = "512m",
         security: str | Mapping[str, str | None] | None = None,
         authorizer: bool | Mapping[str, bool] = False,
+        advertised: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Describes the lab; nothing is fetched, written or started before ``start``.
 
@@ -54,6 +55,7 @@ class Lab:
             heap: of each broker.
             security: see ``Cluster``; per cluster, or one for each.
             authorizer: likewise.
+            advertised: see ``Cluster``; by alias, for those whose clients shall go elsewhere.
 
         Raises:
             LabError: ``lab.bad-alias``, ``lab.bad-brokers``.
@@ -64,6 +66,7 @@ class Lab:
         self.clusters: dict[str, Cluster] = {}
         self._brokers, self._version, self._security = brokers, kafka_version, security
         self._settings, self._heap, self._authorizer = settings or {}, heap, authorizer
+        self._advertised = advertised or {}
         self._lock: TextIO | None = None
 
     def __getitem__(self, alias: str) -> Cluster:
@@ -169,6 +172,7 @@ class Lab:
             _of(alias, self._security),
             lab_folder=self.folder,
             authorizer=_of(alias, self._authorizer),
+            advertised=self._advertised.get(alias, ()),
         )
 
     def _take_folder(self) -> None:

@@ -4,6 +4,8 @@
     runs/<place>/<seq>/<src>/<nonce>    -> packed runs
     shift/<place>/<seq>/<nonce>         -> packed runs, corrected
     packed/<place>/<start seq>/<nonce>  -> all that earlier entries said of a stretch of sequences
+    cut/<place>/<seq>/<nonce>           -> a packed run: from here on, the source goes on anew
+    epoch/<place>/<seq>/<epoch>/<nonce> -> JSON: leader epoch of the source's records from here on
     inherited/<place>/<target offset>   -> JSON: what MM2 had written to the target before
 
 A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. No
@@ -22,6 +24,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 from heliograph.ledger.columns import Run
+from heliograph.ledger.epochs import EpochMark
 from heliograph.ledger.inheritance import Blur, Inheritance
 from heliograph.ledger.packing import pack, put_varint, take_varint, unpack
 
@@ -51,6 +54,20 @@ class Entry(NamedTuple):
     place: Place
     runs: Sequence[Run]
     shift: bool = False
+
+
+class Cut(NamedTuple):
+    """The source lost mirrored records, and goes on at the run's source (PartitionLedger.cut)."""
+
+    place: Place
+    run: Run
+
+
+class Epoch(NamedTuple):
+    """The leader epoch of some records of a place."""
+
+    place: Place
+    mark: EpochMark
 
 
 class Packed(NamedTuple):
@@ -90,6 +107,18 @@ def encode_entry(entry: Entry, nonce: str) -> tuple[bytes, bytes]:
     return key_of(entry.place, rest), pack(entry.runs)
 
 
+def encode_cut(cut: Cut, nonce: str) -> tuple[bytes, bytes]:
+    """(key, value) of a cut."""
+    return key_of(cut.place, f"cut/{cut.run.sequence}/{nonce}"), pack([cut.run])
+
+
+def encode_epoch(epoch: Epoch, nonce: str) -> tuple[bytes, bytes]:
+    """(key, value) of an epoch's mark."""
+    mark = epoch.mark
+    key = key_of(epoch.place, f"epoch/{mark.sequence}/{mark.epoch}/{nonce}")
+    return key, json.dumps({"anew": mark.anew}).encode()
+
+
 def encode_packed(packed: Packed, body: bytes, nonce: str) -> tuple[bytes, bytes]:
     """(key, value) of a packed record; ``body`` is what `pack` makes of its runs."""
     value = bytearray([_PACKED_VERSION])
@@ -123,15 +152,23 @@ def split(key: bytes) -> tuple[Place | None, str]:
     return place, f"{kind}/{rest}"
 
 
-def decode(key: bytes, value: bytes) -> Signature | Entry | Packed | Inherited | None:
+Fact = Signature | Entry | Cut | Epoch | Packed | Inherited
+
+
+def decode(key: bytes, value: bytes) -> Fact | None:
     """What a record says; None for kinds that a later version may add."""
     kind, *rest = key.decode().split("/")
     if kind == "signature":
         content = json.loads(value)
         return Signature(int(rest[0]), content["source.cluster"], content["target.cluster"])
-    if kind in {"runs", "shift", "packed", "inherited"}:
+    if kind in {"runs", "shift", "cut", "epoch", "packed", "inherited"}:
         topic, partition, source_id, target_id = rest[:4]
         place = Place(topic, int(partition), uuid.UUID(source_id), uuid.UUID(target_id))
+        if kind == "cut":
+            return Cut(place, unpack(value)[0])
+        if kind == "epoch":
+            anew = bool(json.loads(value)["anew"])
+            return Epoch(place, EpochMark(int(rest[4]), int(rest[5]), anew))
         if kind == "packed":
             return _decode_packed(place, int(rest[4]), value)
         if kind == "inherited":

@@ -36,6 +36,8 @@ _RUNS_PER_RECORD = 4096
 _RUNS_PER_REMOVED = 200
 #: A place is left alone until there is so much to remove.
 _LEAST = 64
+#: Leader changes of a partition that are remembered, at least.
+_EPOCHS_KEPT = 16
 #: A writer may come between; then again, and after that at the next opportunity.
 _TRIES = 3
 
@@ -48,6 +50,7 @@ class _Records:
     #: The lowest sequence that an entry is about, or lower.
     first: int = 0
     packed: dict[str, int] = field(default_factory=dict)
+    epochs: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
 
     def note(self, rest: str) -> None:
@@ -58,12 +61,15 @@ class _Records:
             self.entries.add(rest)
         elif kind == "packed":
             self.packed[rest] = int(numbers.partition("/")[0])
+        elif kind == "epoch":
+            self.epochs.add(rest)
         else:
             self.others.add(rest)
 
     def forget(self, rest: str) -> None:
         self.entries.discard(rest)
         self.packed.pop(rest, None)
+        self.epochs.discard(rest)
         self.others.discard(rest)
 
 
@@ -127,6 +133,7 @@ class LedgerKeeper(LedgerStore):
         """
         self.refresh()
         self._remove([p for p in self._records if p.target_id in gone])
+        self._forget_epochs()
         successors = {_any_source(p): p for p in log_starts}
         for _ in range(_TRIES):
             rewrites = []
@@ -150,7 +157,9 @@ class LedgerKeeper(LedgerStore):
         return bool(new and old) and new[0].target >= old[-1].target
 
     def _remove(self, places: Sequence[Place]) -> None:
-        rests = {p: (r.entries, r.packed, r.others) for p in places if (r := self._records[p])}
+        rests = {
+            p: (r.entries, r.packed, r.epochs, r.others) for p in places if (r := self._records[p])
+        }
         self._append_all(
             (key_of(place, rest), None)
             for place, kinds in rests.items()
@@ -160,6 +169,18 @@ class LedgerKeeper(LedgerStore):
         for place in places:
             del self._records[place]
             self._places.pop(place, None)
+
+    def _forget_epochs(self) -> None:
+        """Only the last records' epochs are asked for: how far an unclean election can reach."""
+        for place, records in self._records.items():
+            if len(records.epochs) < 2 * _EPOCHS_KEPT:
+                continue
+            counting = {(m.sequence, m.epoch) for m in self.at(place).epochs.marks}
+            # What is void goes first: it must not count again when what made it void is gone.
+            order = sorted((_mark_of(rest) in counting, _mark_of(rest), rest)
+                           for rest in records.epochs)  # fmt: skip
+            self._append_all((key_of(place, rest), None) for *_, rest in order[:-_EPOCHS_KEPT])
+        self.refresh()
 
     def _rewrite_of(self, place: Place, log_start: int | None, least: int) -> _Rewrite | None:
         """What to do about a place; ``log_start`` None: its newest run is enough."""
@@ -225,3 +246,9 @@ class LedgerKeeper(LedgerStore):
 
 def _any_source(place: Place) -> tuple[str, int, uuid.UUID]:
     return place.topic, place.partition, place.target_id
+
+
+def _mark_of(rest: str) -> tuple[int, int]:
+    """Sequence and epoch of an epoch's record."""
+    _, sequence, epoch, _ = rest.split("/")
+    return int(sequence), int(epoch)

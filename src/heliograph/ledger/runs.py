@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from heliograph.ledger.columns import Run, RunColumns
+from heliograph.ledger.epochs import EpochTrail
 from heliograph.ledger.inheritance import NOTHING_INHERITED, Inheritance
 
 __all__ = ["PartitionLedger", "Run", "unwrap"]
@@ -22,12 +23,20 @@ class PartitionLedger:
     Invariant: sequences strictly increase; the first entry written for a sequence decides the
     source offset, whoever wrote it, so that writers that start at the same time agree; a later
     entry may only move its target offset (`add`: further on), a correction also its source offset.
+    Source offsets grow with the sequence, but for runs that `cut` entered: those lead back to where
+    the source lost records that were mirrored, and goes on with others.
     """
 
-    __slots__ = ("_runs", "inherited")
+    __slots__ = ("_cuts", "_lasting", "_runs", "epochs", "inherited")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs = RunColumns()
+        #: Records before a sequence that came from a source offset or behind it: lost there.
+        self._cuts: dict[int, int] = {}
+        #: What `_across` works with; None when runs have changed since.
+        self._lasting: RunColumns | None = None
+        #: Of which epoch of the source's leaders the records are.
+        self.epochs = EpochTrail()
         #: What others wrote to the target before; runs tell where that came from, too.
         self.inherited: Inheritance = NOTHING_INHERITED
         for run in runs:
@@ -46,7 +55,7 @@ class PartitionLedger:
         Of two targets the higher counts: foreign records push ours further on, so the lower one is
         what was thought before, repeated by a writer that does not know better.
         """
-        runs = self._runs
+        runs, self._lasting = self._runs, None
         if not runs or run.sequence > runs.sequences[-1]:
             runs.append(run)
             return run
@@ -68,7 +77,7 @@ class PartitionLedger:
         records that are gone, so it goes too. A target may also turn out to be lower than was
         announced: a gap before the run was to be filled, and is not.
         """
-        runs = self._runs
+        runs, self._lasting = self._runs, None
         index = bisect_left(runs.sequences, run.sequence)
         if index < len(runs):
             known = runs[index]
@@ -78,12 +87,25 @@ class PartitionLedger:
                 return
         self.add(run)
 
+    def cut(self, run: Run) -> None:
+        """The source lost what was mirrored from ``run.source`` on, and goes on there with others.
+
+        The record with ``run.sequence`` is the first that is mirrored after that. What was
+        announced for it and behind it is gone. Of several cuts at a sequence the lowest source
+        counts, whoever wrote it and however often.
+        """
+        if self._cuts.get(run.sequence, run.source + 1) > run.source:
+            self._cuts[run.sequence] = run.source
+            index = bisect_left(self._runs.sequences, run.sequence)
+            self._runs.replace(index, len(self._runs), [run])
+            self._lasting = None
+
     def replace(self, start: int, until: int | None, runs: Sequence[Run]) -> None:
         """All that is known of the sequences from ``start`` to before ``until`` (None: on) is this.
 
         What re-packing wrote: the outcome of every entry before it.
         """
-        known = self._runs
+        known, self._lasting = self._runs, None
         begin = bisect_left(known.sequences, start)
         end = len(known) if until is None else bisect_left(known.sequences, until)
         known.replace(begin, end, runs)
@@ -107,6 +129,7 @@ class PartitionLedger:
         """
         count = self.prunable(log_start)
         self._runs.replace(0, count, ())
+        self._lasting = None
         return count
 
     # -- by sequence --------------------------------------------------------------------------
@@ -162,14 +185,15 @@ class PartitionLedger:
         """Where a consumer that would read ``source`` next on the source goes on on the target.
 
         A mirrored record: where it is. An offset in a gap (transaction marker, aborted or compacted
-        record): where the next mirrored record behind the gap is. Before the first run: where the
-        first run begins (of a pruned ledger, at or before the target's log start). Beyond what is
-        mirrored: with ``end``, the sequence of the next record to be mirrored, the target offset
-        which that record will get; without it, as if the last run went on for ever.
+        record): where the next mirrored record behind the gap is. One that the source lost and has
+        written anew: where the new record is. Before the first run: where the first run begins (of
+        a pruned ledger, at or before the target's log start). Beyond what is mirrored: with
+        ``end``, the sequence of the next record to be mirrored, the target offset which that record
+        will get; without it, as if the last run went on for ever.
 
         Raises KeyError if nothing was ever mirrored.
         """
-        runs = self._runs
+        runs = self._lasting_runs()
         answer = self.inherited.to_target(source)
         if answer is None:
             answer = self._across(runs.sources, runs.targets, source)
@@ -179,23 +203,66 @@ class PartitionLedger:
         """Where a consumer that would read ``target`` next on the target goes on on the source.
 
         A mirrored record: where it came from. Anything else on the target (foreign records, markers
-        and fillers that keep offsets identical): where the next mirrored record behind it came
-        from. Before the first run: where the first run begins. Beyond what is mirrored: with
-        ``end``, the sequence of the next record to be mirrored, the source offset to look for that
-        record, which foreign records at the target's end do not change; without it, as if the last
-        run went on for ever.
+        and fillers that keep offsets identical, records that the source has lost): where the next
+        mirrored record behind it came from. Before the first run: where the first run begins.
+        Beyond what is mirrored: with ``end``, the sequence of the next record to be mirrored, the
+        source offset to look for that record, which foreign records at the target's end do not
+        change; without it, as if the last run went on for ever.
 
         Raises KeyError if nothing was ever mirrored.
         """
-        runs = self._runs
+        runs = self._lasting_runs()
         answer = self.inherited.to_source(target)
         if answer is None:
             answer = self._across(runs.targets, runs.sources, target)
         return answer if end is None else min(answer, self.source_of(end))
 
+    def is_lost(self, target: int) -> bool:
+        """Whether a mirrored record is at a target offset that the source has lost since."""
+        index = bisect_right(self._runs.targets, target) - 1
+        if not self._cuts or index < 0:
+            return False
+        run = self._runs[index]
+        sequence = run.sequence + target - run.target
+        last = index + 1 == len(self._runs)
+        mirrored = last or sequence < self._runs.sequences[index + 1]
+        return mirrored and self.to_target(self.source_of(sequence)) != target
+
+    def sequence_of(self, source: int) -> int:
+        """The sequence of the first mirrored record at or behind ``source`` that still counts.
+
+        The sequence of the first record if that is behind; KeyError if nothing was ever mirrored.
+        """
+        target = self.to_target(source)
+        run = self.at_target(target)
+        return run.sequence + max(target - run.target, 0)
+
+    def _lasting_runs(self) -> RunColumns:
+        """The runs without what the source has lost; their sequences count what is left."""
+        if self._lasting is None:
+            self._lasting = self._without_lost() if self._cuts else self._runs
+        return self._lasting
+
+    def _without_lost(self) -> RunColumns:
+        ends = [*self._runs.sequences[1:], 1 << 62]
+        kept: list[tuple[Run, int]] = []
+        cuts = sorted(self._cuts.items())
+        for run, end in zip(self._runs, ends, strict=True):
+            while cuts and cuts[0][0] <= run.sequence:
+                _, source = cuts.pop(0)
+                while kept and kept[-1][0].source >= source:
+                    kept.pop()
+                kept = [(known, min(count, source - known.source)) for known, count in kept]
+            kept.append((run, end - run.sequence))
+        lasting, sequence = RunColumns(), kept[0][0].sequence
+        for run, count in kept:
+            lasting.append(run._replace(sequence=sequence))
+            sequence += count
+        return lasting
+
     def _across(self, near: Sequence[int], far: Sequence[int], offset: int) -> int:
         """``offset`` among the offsets of one side, as an offset of the other."""
-        sequences = self._runs.sequences
+        sequences = self._lasting_runs().sequences
         if not sequences:
             raise KeyError(offset)
         following = bisect_right(near, offset)

@@ -15,13 +15,17 @@ from collections.abc import Collection, Iterable, Iterator
 from heliograph.batch.records import Record, build
 from heliograph.batch.records import decode as decode_records
 from heliograph.ledger.codec import (
+    Cut,
     Entry,
+    Epoch,
     Inherited,
     Packed,
     Place,
     Signature,
     decode,
+    encode_cut,
     encode_entry,
+    encode_epoch,
     encode_inherited,
     encode_signature,
 )
@@ -79,6 +83,14 @@ class LedgerStore:
             and p._replace(source_id=place.source_id) == place
         ]  # fmt: skip
 
+    def other_targets(self, place: Place) -> list[Place]:
+        """Other target topics, gone by now, that the same source topic was mirrored into."""
+        return [
+            p for p, ledger in self._places.items()
+            if ledger.runs and p.target_id != place.target_id
+            and p._replace(target_id=place.target_id) == place
+        ]  # fmt: skip
+
     def generations(self, topic: str, partition: int, target_id: uuid.UUID) -> list[Place]:
         """All source topics of that name that were mirrored into a target topic, oldest first."""
         found = [
@@ -125,6 +137,11 @@ class LedgerStore:
                     ledger.correct(run)
                 else:
                     ledger.add(run)
+        elif isinstance(fact, Cut):
+            self._touched[fact.place] = offset
+            self.at(fact.place).cut(fact.run)
+        elif isinstance(fact, Epoch):
+            self.at(fact.place).epochs.enter(fact.mark)
         elif isinstance(fact, Packed):
             if self._touched.get(fact.place, -1) >= fact.as_of:
                 # Its writer did not know of that entry, will notice, and has removed nothing.
@@ -136,9 +153,22 @@ class LedgerStore:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        """Append runs durably, then read back what counts (another writer may have been first)."""
-        self._append_all(encode_entry(e, secrets.token_hex(4)) for e in _merged(entries))
+    def write(self, entries: Iterable[Entry], epochs: Iterable[Epoch] = ()) -> None:
+        """Append runs durably, then read back what counts (another writer may have been first).
+
+        Epochs go with them, into the same request.
+        """
+        nonce = secrets.token_hex
+        pairs: list[Pair] = [encode_entry(e, nonce(4)) for e in _merged(entries)]
+        self._append_all(pairs + [encode_epoch(e, nonce(4)) for e in epochs])
+        self.refresh()
+
+    def cut(self, cut: Cut, epoch: Epoch | None) -> None:
+        """Append durably that the source goes on anew somewhere, and of which epoch that is."""
+        pairs: list[Pair] = [encode_cut(cut, secrets.token_hex(4))]
+        if epoch is not None:
+            pairs.append(encode_epoch(epoch, secrets.token_hex(4)))
+        self._append_all(pairs)
         self.refresh()
 
     def inherit(self, estates: Iterable[tuple[Inherited, Entry]]) -> None:

@@ -19,6 +19,7 @@ from heliograph.wire.metadata import Metadata
 
 __all__ = ["MirroredPartition", "Translation", "Translator"]
 
+_LOST = "the source has lost this record; what it has written since goes on here"
 _BLURRED = "mirrored by MM2; the nearest offset before it that certainly skips nothing"
 
 
@@ -82,6 +83,8 @@ class MirroredPartition:
             return Translation(source, exact=False, note=note)
         if self.ledger.inherited.to_source(target) is not None:
             return Translation(source, exact=False, note=_BLURRED)
+        if self.ledger.is_lost(target):
+            return Translation(source, exact=False, note=_LOST)
         return Translation(source, exact=True)
 
 

@@ -204,8 +204,11 @@ class FlowRuntime:
             offset_lag_max=config.offset_lag_max,
             read_committed=config.isolation_level == "read_committed",
             start_at_latest=config.auto_offset_reset == "latest",
-            continue_on_data_loss=config.on_data_loss == "continue",
+            on_data_loss=config.on_data_loss,
+            on_truncation=config.on_truncation,
+            on_recreation=config.on_recreation,
             fetch_max_bytes=config.fetch_max_bytes,
+            buffer_max_bytes=config.buffer_max_bytes,
             marker_id=self._marker_id(target),
             codec=_CODECS.get(config.compression_type),
             quarantine_topic=(

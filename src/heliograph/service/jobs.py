@@ -17,14 +17,17 @@ from heliograph.control.groups import GroupTranslation
 from heliograph.control.heartbeats import HeartbeatEmitter
 from heliograph.control.ledger_care import LedgerCare
 from heliograph.control.log_starts import LogStartFollower
+from heliograph.control.open_transactions import OpenTransactions
 from heliograph.control.scheduler import Details
 from heliograph.control.topic_deletion import DeletionWatch
+from heliograph.control.topic_restart import Hooks, TopicRestart, restarting_codes
 from heliograph.ledger.checkpoints import CheckpointLog
 from heliograph.ledger.keeper import LedgerKeeper
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.ledger.store import LedgerStore
 from heliograph.policy import policy_from
 from heliograph.service.flow import FlowRuntime
+from heliograph.service.monitor import FlowMonitor
 from heliograph.wire.groups import GroupClient
 
 __all__ = ["ControlJob", "jobs_of"]
@@ -33,6 +36,9 @@ _FOLLOW_SECONDS = 10.0
 #: When the first records are on their way: what can wait does not delay them.
 _SETTLED_SECONDS = 8.0
 _WATCH_SECONDS = 10.0
+_RESTART_SECONDS = 5.0
+#: Brokers abort what is open for a minute by themselves (transaction.timeout.ms), as a rule.
+_OPEN_SECONDS = 60.0
 #: Nothing is translated before something is mirrored: groups need not slow a start down.
 _GROUPS_FIRST_SECONDS = 4.0
 #: A look at the groups that is younger than this part of the interval is good for both jobs.
@@ -65,8 +71,11 @@ class ControlJob:
     at_end: Callable[[], object] = _nothing
 
 
-def jobs_of(runtime: FlowRuntime) -> Iterator[ControlJob]:
-    """The jobs that the flow's configuration asks for, in a flow that is prepared."""
+def jobs_of(runtime: FlowRuntime, monitor: FlowMonitor | None = None) -> Iterator[ControlJob]:
+    """The jobs that the flow's configuration asks for, in a flow that is prepared.
+
+    ``monitor`` is that of a flow that mirrors.
+    """
     config = runtime.config
     if config.emit_heartbeats_enabled:
         yield _heartbeats(runtime)
@@ -79,7 +88,11 @@ def jobs_of(runtime: FlowRuntime) -> Iterator[ControlJob]:
         yield _topic_configs(runtime)
     if config.sync_topic_acls_enabled:
         yield _acls(runtime)
-    yield _deleted_topics(runtime)
+    yield _deleted_topics(runtime, monitor)
+    if monitor is not None and restarting_codes(config):
+        yield _restarted_topics(runtime, monitor)
+    if monitor is not None:
+        yield _open_transactions(runtime, monitor)
     yield from _groups(runtime)
 
 
@@ -148,19 +161,53 @@ def _acls(runtime: FlowRuntime) -> ControlJob:
     )
 
 
-def _deleted_topics(runtime: FlowRuntime) -> ControlJob:
+def _deleted_topics(runtime: FlowRuntime, monitor: FlowMonitor | None) -> ControlJob:
     config = runtime.config
     source = runtime.client(config.source_admin, "deletions-source-admin")
     target = runtime.client(config.target_admin, "deletions-target-admin")
     watch = DeletionWatch(
-        config, source, target, runtime.prepared.ledger_topic, lambda: runtime.plan
-    )
+        config, source, target, runtime.prepared.ledger_topic, lambda: runtime.plan,
+        monitor.events.add if monitor is not None else None,
+    )  # fmt: skip
     return ControlJob(
         f"watching for deleted topics of {runtime.flow}",
         _WATCH_SECONDS,
         watch.watch,
         _SETTLED_SECONDS,
         watch.details,
+    )
+
+
+def _open_transactions(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
+    target = runtime.client(runtime.config.target_admin, "transactions-target")
+    watch = OpenTransactions(
+        runtime.flow, target, lambda: runtime.plan, monitor.events.add, _OPEN_SECONDS
+    )
+    return ControlJob(
+        f"watching for open transactions in the copies of {runtime.flow}",
+        _WATCH_SECONDS,
+        watch.watch,
+        _SETTLED_SECONDS,
+        watch.details,
+    )
+
+
+def _restarted_topics(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
+    target = runtime.client(runtime.config.target_admin, "restarts-target-admin")
+    hooks = Hooks(
+        lambda: runtime.plan,
+        monitor.failing,
+        lambda: runtime.holds,
+        monitor.events.add,
+        runtime.refresh_topics,
+    )
+    restart = TopicRestart(runtime.config, target, runtime.prepared.ledger_topic, hooks)
+    return ControlJob(
+        f"restarting topics of {runtime.flow}",
+        _RESTART_SECONDS,
+        restart.restart,
+        _SETTLED_SECONDS,
+        restart.details,
     )
 
 

@@ -11,19 +11,22 @@ from functools import partial
 
 from heliograph.config import MirrorMakerConfig
 from heliograph.control.scheduler import Scheduler
+from heliograph.copy.telling import Tidings
 from heliograph.errors import HeliographError
 from heliograph.model import Lease, TopicPartition
 from heliograph.service.engine import Engine
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.jobs import ControlJob, jobs_of
 from heliograph.service.monitor import FlowMonitor, FlowStatus
+from heliograph.service.reports import ReportServer
 from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
 from heliograph.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
-_MEASURE_SECONDS = 2.0
-_MEASURED_PER_SECOND = 200
+#: How often partitions are judged; reports are taken in at once.
+_LOOK_SECONDS = 1.0
+_LOOKED_AT_PER_SECOND = 2000
 #: One round of ``--once`` may take this long before it is planned anew.
 _ONCE_ROUND_SECONDS = 60.0
 #: Rounds of ``--once`` in a row that may pass without any progress.
@@ -40,6 +43,7 @@ class Mirror:
         self._scheduler = Scheduler()
         self._monitors: list[FlowMonitor] = []
         self._keeper: RoundKeeper | None = None
+        self._reports = ReportServer(self._hear)
         self._at_end: list[tuple[ControlJob, threading.Lock]] = []
         self._stopped = threading.Event()
 
@@ -54,11 +58,17 @@ class Mirror:
         self._monitors = [FlowMonitor(f) for f in self._enabled]
         for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
             self._scheduler.repeat(
-                monitor.measure, _measure_seconds(runtime), f"measuring the lag of {runtime.flow}",
+                monitor.measure, monitor.interval, f"measuring the lag of {runtime.flow}",
+                # Nobody is in step who was not measured lately.
+                flow=str(runtime.flow), longest_pause_seconds=2 * monitor.interval,
+            )  # fmt: skip
+            self._scheduler.repeat(
+                monitor.look, _look_seconds(runtime), f"watching the partitions of {runtime.flow}",
                 flow=str(runtime.flow),
             )  # fmt: skip
+        monitors = dict(zip(self._enabled, self._monitors, strict=True))
         for runtime in self._flows:
-            for job in jobs_of(runtime):
+            for job in jobs_of(runtime, monitors.get(runtime)):
                 running = self._scheduler.repeat(
                     partial(_unless_standing_by, runtime, job.run),
                     job.interval_seconds,
@@ -98,9 +108,16 @@ class Mirror:
         """Release what `start` took. Batches in flight are counted by whoever resumes."""
         self.stop()
         self._scheduler.stop()
+        self._reports.close()
         self._engine.stop()
         # At once, because each may wait a moment for a target that is away.
         _all_at_once([f.close for f in self._flows])
+
+    def _hear(self, tidings: Tidings) -> None:
+        """A task tells something. In the thread of the reports."""
+        for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
+            if str(runtime.flow) == tidings.flow:
+                monitor.hear(tidings)
 
     def status(self) -> list[FlowStatus]:
         """How the enabled flows are doing, and their control jobs."""
@@ -115,7 +132,11 @@ class Mirror:
             self._stopped.wait()
             return
         most = self._engine.leases_per_flow
-        flows = [FlowLeases(r, m, most) for r, m in zip(self._enabled, self._monitors, strict=True)]
+        report_to = self._reports.listen(*self._engine.driver_hosts)
+        flows = [
+            FlowLeases(r, m, most, report_to)
+            for r, m in zip(self._enabled, self._monitors, strict=True)
+        ]
         keeper = self._keeper = RoundKeeper(flows, self._engine.run_round, self._lease_seconds())
         for runtime in self._enabled:
             if runtime.config.refresh_topics_enabled:
@@ -223,9 +244,9 @@ def _all_at_once(calls: Sequence[Callable[[], None]]) -> None:
         raise errors[0]
 
 
-def _measure_seconds(runtime: FlowRuntime) -> float:
+def _look_seconds(runtime: FlowRuntime) -> float:
     """Large flows are looked at less often, so that an idle mirror stays idle."""
-    return max(_MEASURE_SECONDS, len(runtime.plan.partitions) / _MEASURED_PER_SECOND)
+    return max(_LOOK_SECONDS, len(runtime.plan.partitions) / _LOOKED_AT_PER_SECOND)
 
 
 def _unless_standing_by(runtime: FlowRuntime, run: Callable[[], object]) -> None:

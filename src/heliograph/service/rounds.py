@@ -7,15 +7,17 @@ is left of the current one. A round that fails is planned anew at once: nothing 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from heliograph.control.assignment import assign
 from heliograph.copy.desk import SETTLE_SECONDS
-from heliograph.model import Lease, Receipt, TopicPartition
+from heliograph.model import Lease, Receipt, ReportAddress, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
 
@@ -39,12 +41,23 @@ RunRound = Callable[[Sequence[Lease]], list[Receipt]]
 
 
 class FlowLeases:
-    """Deals the partitions of one flow; remembers who had what."""
+    """Deals the partitions of one flow; remembers who had what.
 
-    def __init__(self, runtime: FlowRuntime, monitor: FlowMonitor, most: int) -> None:
+    Holders of leases tell what happens at ``report_to``, at once.
+    """
+
+    def __init__(
+        self,
+        runtime: FlowRuntime,
+        monitor: FlowMonitor,
+        most: int,
+        report_to: ReportAddress | None = None,
+    ) -> None:
         self.runtime = runtime
         self.monitor = monitor
         self._most = runtime.config.tasks_max or most
+        self._report_to = report_to
+        self._serials = itertools.count(1)
         self._groups: list[list[TopicPartition]] = []
         self._leased: set[TopicPartition] = set()
         #: From when holders of this round's leases may write markers, and those of the next one's.
@@ -87,10 +100,23 @@ class FlowLeases:
 
     def _lease(self, group: Sequence[TopicPartition], starts_at: float, deadline: float) -> Lease:
         names = self.runtime.plan.partitions
-        leased = tuple(self.runtime.leased(p) for p in group if p in names)
+        failing = self.monitor.failing()
+        reached = {p: self.monitor.reached(p) for p in group}
+        leased = tuple(
+            replace(
+                self.runtime.leased(p), failing=failing.get(p),
+                reached_in=reached[p][0], reached=reached[p][1],
+            )
+            for p in group if p in names
+        )  # fmt: skip
         assert self.runtime.context is not None  # noqa: S101 - prepared
         markers_from = max(self._markers_from, self.runtime.clear_from)
-        return Lease(self.runtime.context, leased, starts_at, deadline, markers_from)
+        lease = Lease(
+            self.runtime.context, leased, starts_at, deadline, markers_from,
+            next(self._serials), self._report_to,
+        )  # fmt: skip
+        self.monitor.granted(lease)
+        return lease
 
 
 class RoundKeeper:

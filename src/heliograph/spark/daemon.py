@@ -15,7 +15,8 @@ import pyspark.sql.pandas.serializers
 import pyspark.worker  # noqa: F401 - imported for the workers
 from pyspark.daemon import manager
 
-import heliograph.copy.loop  # noqa: F401 - imported for the workers
+import heliograph.copy.loop
+import heliograph.verify.checking  # noqa: F401 - imported for the workers
 
 #: glibc's mallopt parameters: above the threshold memory comes from mmap and is given back at once.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -18,13 +18,15 @@ from heliograph.model import Lease, Receipt
 
 _RECEIPT_DDL = (
     "flow string, topic string, partition int, source_position long, target_end long,"
-    " records long, bytes long, batches long, resumes int, quarantined long, error string"
+    " records long, bytes long, batches long, resumes int, quarantined long, error string,"
+    " serial long, tidings string"
 )
 _RECEIPT_SCHEMA = pa.schema([
     ("flow", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
     ("source_position", pa.int64()), ("target_end", pa.int64()), ("records", pa.int64()),
     ("bytes", pa.int64()), ("batches", pa.int64()), ("resumes", pa.int32()),
-    ("quarantined", pa.int64()), ("error", pa.string()),
+    ("quarantined", pa.int64()), ("error", pa.string()), ("serial", pa.int64()),
+    ("tidings", pa.string()),
 ])  # fmt: skip
 
 

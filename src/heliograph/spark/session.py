@@ -51,6 +51,13 @@ class SparkEngine:
         return int(self.session.sparkContext.defaultParallelism)
 
     @property
+    def driver_hosts(self) -> tuple[str, str]:
+        """The address of the driver as executors know it, and the one that it listens on."""
+        conf = self.session.sparkContext.getConf()
+        host = conf.get("spark.driver.host", "127.0.0.1")
+        return host, conf.get("spark.driver.bindAddress", host)
+
+    @property
     def alive(self) -> bool:
         """Whether the JVM is still there."""
         return self._jvm is None or self._jvm.poll() is None

@@ -59,11 +59,15 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a partition leader remembers of one producer."""
+    """What a partition leader remembers of one producer.
+
+    ``transaction_start`` is the first offset of the transaction that it has open, else -1.
+    """
 
     producer_id: int
     last_sequence: int
     last_timestamp: int
+    transaction_start: int = -1
 
 
 def by_leader(
@@ -135,7 +139,12 @@ def describe_producers(
             for p in topic.partitions:
                 if p.error_code == NONE:
                     found[TopicPartition(topic.name, p.partition_index)] = [
-                        ProducerState(a.producer_id, a.last_sequence, a.last_timestamp)
+                        ProducerState(
+                            a.producer_id,
+                            a.last_sequence,
+                            a.last_timestamp,
+                            a.current_txn_start_offset,
+                        )
                         for a in p.active_producers
                     ]
     return found

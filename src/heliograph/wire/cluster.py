@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest
@@ -53,6 +53,8 @@ class ClusterClient:
         self._bootstrap: Connection | None = None
         self._metadata: Metadata | None = None
         self._lock = threading.RLock()
+        #: Brokers that are asked only for what nobody else knows: they do not answer.
+        self.avoided: Set[int] = frozenset()
 
     def __enter__(self) -> ClusterClient:
         return self
@@ -82,7 +84,9 @@ class ClusterClient:
             if node < 0:
                 return self._any()
             known = self._connections.get(node)
-            if known is None or known.closed or known.expired or known.in_flight:
+            # One that a quota has muted is given up: a new one is heard at once, and what is asked
+            # over it is next to nothing.
+            if known is None or known.closed or known.in_flight or known.throttled:
                 if known is not None:
                     known.close()
                 known = self._connections[node] = self.open(node)
@@ -100,17 +104,20 @@ class ClusterClient:
             ) from None
 
     def _dial(self, host: str, port: int) -> Connection:
-        if self._security is None:
-            self._security = Security.from_settings(self.settings)
+        known = self._security
+        self._security = known.current() if known else Security.from_settings(self.settings)
         return Connection.open(host, port, self._security, self.client_id, CONNECT_TIMEOUT_SECONDS)
 
     def _any(self) -> Connection:
-        for known in self._connections.values():
-            if not known.closed and not known.expired and not known.in_flight:
+        for node, known in self._connections.items():
+            if node in self.avoided or known.throttled:
+                continue
+            if not known.closed and not known.in_flight:
                 return known
         known_bootstrap = self._bootstrap
         if known_bootstrap is not None and not known_bootstrap.closed:
-            if not known_bootstrap.expired and not known_bootstrap.in_flight:
+            quiet = known_bootstrap.address in self._avoided_addresses()
+            if not quiet and not known_bootstrap.in_flight:
                 return known_bootstrap
             known_bootstrap.close()
         self._bootstrap = self._dial_bootstrap()
@@ -122,6 +129,8 @@ class ClusterClient:
         if self._metadata is not None:
             # Brokers learnt later outlive a bootstrap server that was taken away.
             candidates += [f"{h}:{p}" for h, p in self._metadata.brokers.values()]
+        quiet = self._avoided_addresses()
+        candidates = [c for c in candidates if c not in quiet] or candidates
         failures: list[WireError] = []
         for candidate in candidates:
             host, _, port = candidate.rpartition(":")
@@ -134,6 +143,22 @@ class ClusterClient:
             raise worst
         reasons = "; ".join(dict.fromkeys(map(str, failures)))
         raise ConnectionFailed(f"no broker of cluster {self.alias} answers: {reasons}")
+
+    def _avoided_addresses(self) -> set[str]:
+        return {f"{h}:{p}" for h, p in filter(None, map(self.known_address, self.avoided))}
+
+    def known_address(self, node: int) -> tuple[str, int] | None:
+        """Where a broker is, by the last metadata; nobody is asked."""
+        return None if self._metadata is None else self._metadata.brokers.get(node)
+
+    @property
+    def known_brokers(self) -> Set[int]:
+        """Node ids by the last metadata; nobody is asked."""
+        return frozenset() if self._metadata is None else self._metadata.brokers.keys()
+
+    def probe(self, host: str, port: int) -> Connection:
+        """A connection to an address; for another thread than those that use the client."""
+        return self._dial(host, port)
 
     # -- requests -----------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 After `open` the socket is non-blocking. The copy loop drives it with `flush` and `receive`;
 everything else calls `request`, which waits. A connection is not shared between threads.
+
+Where a broker limits how long a login counts (KIP-368), the connection renews it in good time, with
+the secret of that moment, between two requests: nobody who uses the connection notices.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -22,6 +25,7 @@ from heliograph.wire.errors import (
     AuthenticationFailed,
     BrokerError,
     ConnectionFailed,
+    NoAnswer,
     NotKafka,
     check,
     error_name,
@@ -37,12 +41,18 @@ _SOCKET_BUFFER_BYTES = 4 << 20
 _PIECE_BYTES = 256 << 10
 #: Answers to writes are this small: one read takes in all that are here.
 _INBOX_BYTES = 2048
+#: How long after a failed attempt to renew a login the next one is made.
+_RENEWAL_PAUSE_SECONDS = 5.0
+#: X509_V_ERR_* of OpenSSL.
+_NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
 #: sendmsg refuses more than IOV_MAX (1024 on Linux) buffers at once.
 _MAX_BUFFERS = 512
 
 Buffer = bytes | bytearray | memoryview
 _INT = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">ihhih")
+Login = Generator[Any, Any, None]
+"""Yields SASL messages, is sent the answers to them, and ends when the broker is content."""
 
 
 class Connection:
@@ -63,8 +73,12 @@ class Connection:
         self._frame: bytearray | None = None
         self._frame_filled = 0
         self._versions: dict[int, tuple[int, int]] = {}
-        self._expires_at = float("inf")
+        self._renew_at = float("inf")
+        self._renewal: Login | None = None
+        self._renewal_step: tuple[int, Any, int] | None = None
+        self._held: list[tuple[int, int, bool, Sequence[Buffer]]] = []
         self._low_water = 1
+        self._throttled_until = 0.0
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -95,15 +109,21 @@ class Connection:
         """Whether `close` was called or the peer went away."""
         return self._socket is None
 
+    def throttle(self, milliseconds: int) -> None:
+        """The broker said that it will not read on for so long, because of a quota."""
+        if milliseconds > 0:
+            self._throttled_until = time.monotonic() + milliseconds / 1000
+
     @property
-    def expired(self) -> bool:
-        """Whether the broker wants new credentials soon (KIP-368): open another connection."""
-        return time.monotonic() >= self._expires_at
+    def throttled(self) -> float:
+        """For how many seconds from now on the broker does not read what we send."""
+        until = self._throttled_until
+        return max(0.0, until - time.monotonic()) if until else 0.0
 
     @property
     def in_flight(self) -> int:
         """Requests sent whose response was not received yet."""
-        return len(self._expected)
+        return len(self._expected) + len(self._held)
 
     @property
     def address(self) -> str:
@@ -132,6 +152,15 @@ class Connection:
 
     def send(self, api_key: int, version: int, flexible: bool, parts: Sequence[Buffer]) -> None:
         """Queue one request made of ``parts`` and write as much as the kernel takes now."""
+        if self._renewal is None and time.monotonic() >= self._renew_at:
+            self._begin_renewal()
+        if self._renewal is not None:
+            # The broker takes nothing but SASL messages until it is content.
+            self._held.append((api_key, version, flexible, parts))
+        else:
+            self._queue(api_key, version, flexible, parts)
+
+    def _queue(self, api_key: int, version: int, flexible: bool, parts: Sequence[Buffer]) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         client_id = self._client_id + b"\0" if flexible else self._client_id
         size = _REQUEST_HEADER.size - _INT.size + len(client_id) + sum(map(len, parts))
@@ -178,15 +207,18 @@ class Connection:
 
         The returned memory is fresh and writable: batches are stamped in place in it.
         """
-        frame = self._frame or self._begin_frame()
-        if frame is None or not self._fill_frame(frame):
-            return None
-        self._frame = None
-        (correlation_id,) = _INT.unpack_from(frame)
-        expected = self._expected.popleft() if self._expected else None
-        if correlation_id != expected:
-            raise self._broken(f"answered request {correlation_id} instead of {expected}")
-        return memoryview(frame)[4:]
+        while True:
+            frame = self._frame or self._begin_frame()
+            if frame is None or not self._fill_frame(frame):
+                return None
+            self._frame = None
+            (correlation_id,) = _INT.unpack_from(frame)
+            expected = self._expected.popleft() if self._expected else None
+            if correlation_id != expected:
+                raise self._broken(f"answered request {correlation_id} instead of {expected}")
+            if self._renewal_step is None or self._renewal_step[0] != correlation_id:
+                return memoryview(frame)[4:]
+            self._go_on_renewing(memoryview(frame)[4:])
 
     def wait(self, timeout: float) -> memoryview:
         """Block until the next response is here."""
@@ -198,7 +230,10 @@ class Connection:
                 return frame
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._broken(f"no answer within {timeout:.0f} s")
+                self.close()
+                raise NoAnswer(
+                    f"connection to {self.address} broke: no answer within {timeout:.0f} s"
+                )
             if not self.has_buffered_input:
                 writers = [self] if self._outgoing else []
                 select.select([self], writers, [], left)
@@ -216,7 +251,7 @@ class Connection:
         self, messages: Sequence[Any], timeout: float, version: int | None = None
     ) -> list[Any]:
         """Messages of one kind, sent without waiting for each other; all responses, in order."""
-        if self._expected:
+        if self.in_flight:
             raise ConnectionFailed(f"connection to {self.address} is busy")
         if version is None:
             version = self.version(messages[0].API_KEY, messages[0].max_version)
@@ -317,6 +352,8 @@ class Connection:
     def _connect(self, timeout: float) -> None:
         try:
             raw = socket.create_connection((self.host, self.port), timeout)
+        except TimeoutError as error:
+            raise NoAnswer(f"cannot connect to {self.address}: {error}") from error
         except OSError as error:
             raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -335,7 +372,8 @@ class Connection:
             self._socket = context.wrap_socket(raw, server_hostname=self.host)
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationFailed(
-                f"the certificate of {self.address} is not accepted: {error.verify_message}"
+                f"the certificate of {self.address} is not accepted: {error.verify_message};"
+                f" {self._certificate_advice(error.verify_code)}"
             ) from error
         except (ssl.SSLError, OSError) as error:
             raise AuthenticationFailed(
@@ -343,24 +381,54 @@ class Connection:
                 " (is this listener PLAINTEXT, or does it want a client certificate?)"
             ) from error
 
+    def _certificate_advice(self, code: int) -> str:
+        if code in {_NOT_YET_VALID, _EXPIRED}:
+            return "the broker needs a new one, unless the clock of this machine is wrong"
+        if code in {_OTHER_HOST, _OTHER_ADDRESS}:
+            return "address the broker by a name in its certificate, or give it one with this name"
+        advice = self._security.advice("ssl.truststore.location")
+        return f"if its issuer is to be trusted, add it to the truststore; {advice}"
+
     def _negotiate(self, timeout: float) -> None:
         self._versions[18] = (0, 0)
         try:
             response = self.request(ApiVersionsRequest(), timeout, version=0)
         except ConnectionFailed as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                # TLS 1.3: a broker judges our certificate after the handshake.
+                raise AuthenticationFailed(
+                    f"{self.address} ended TLS: {error.__cause__.reason};"
+                    f" {self._security.advice('ssl.keystore.location')}"
+                ) from error
             if "closed by the broker" not in str(error) and "reset" not in str(error):
                 raise
+            stranger = ", or one that does not accept our certificate (ssl.keystore.*)"
             raise NotKafka(
                 f"{self.address} accepted the connection and closed it again without an answer:"
                 f" not a Kafka listener, or one that does not speak {self._security.protocol}"
+                + (stranger if self._security.ssl_context else "")
             ) from error
         check(response.error_code, f"ApiVersions at {self.address}")
         for api in response.api_keys:
             self._versions[api.api_key] = (api.min_version, api.max_version)
 
     def _authenticate(self, timeout: float) -> None:
+        login = self._login()
+        handshake = self.request(next(login), timeout)
+        try:
+            message = login.send(handshake)
+            while True:
+                message = login.send(self.request(message, timeout))
+        except StopIteration:
+            return
+        except ConnectionFailed as error:
+            raise AuthenticationFailed(
+                f"{self.address} closed the connection during SASL {self._security.mechanism}"
+            ) from error
+
+    def _login(self) -> Login:
         security = self._security
-        handshake = self.request(SaslHandshakeRequest(mechanism=security.mechanism), timeout)
+        handshake = yield SaslHandshakeRequest(mechanism=security.mechanism)
         if handshake.error_code:
             raise AuthenticationFailed(
                 f"{self.address} does not offer SASL {security.mechanism};"
@@ -368,25 +436,55 @@ class Connection:
             )
         exchange = security.sasl(self.host)
         while not exchange.is_done():
-            message = SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes())
-            try:
-                answer = self.request(message, timeout)
-            except ConnectionFailed as error:
-                raise AuthenticationFailed(
-                    f"{self.address} closed the connection during SASL {security.mechanism}"
-                ) from error
+            answer = yield SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes())
             if answer.error_code:
                 raise AuthenticationFailed(
                     f"{self.address} refused SASL {security.mechanism}:"
-                    f" {answer.error_message or error_name(answer.error_code)}"
+                    f" {answer.error_message or error_name(answer.error_code)};"
+                    f" {security.advice('sasl.jaas.config')}"
                 )
             if answer.session_lifetime_ms:
-                # 80 %: a lease or request that starts now still ends in time.
-                self._expires_at = time.monotonic() + 0.8 * answer.session_lifetime_ms / 1000
+                # 80 %: a request that is sent shortly before is still taken in time.
+                self._renew_at = time.monotonic() + 0.8 * answer.session_lifetime_ms / 1000
             try:
                 exchange.receive(answer.auth_bytes)
             except ValueError as error:
                 raise AuthenticationFailed(f"SASL with {self.address} failed: {error}") from error
+
+    def _begin_renewal(self) -> None:
+        """Log in again behind what is in flight; what is sent from now on waits for the end."""
+        self._security = self._security.current()
+        try:
+            # Now: once the broker has been told, there is no way back.
+            self._security.prepare()
+        except AuthenticationFailed:
+            # The login that there is still counts for a while.
+            self._renew_at = time.monotonic() + _RENEWAL_PAUSE_SECONDS
+            return
+        self._renew_at = float("inf")
+        self._renewal = self._login()
+        self._ask(next(self._renewal))
+
+    def _go_on_renewing(self, frame: memoryview) -> None:
+        assert self._renewal is not None and self._renewal_step is not None  # noqa: S101
+        _, message, version = self._renewal_step
+        answer = self._response(message, version, message.flexible_version_q(version), frame)
+        try:
+            self._ask(self._renewal.send(answer))
+        except StopIteration:
+            self._renewal = self._renewal_step = None
+            held, self._held = self._held, []
+            for request in held:
+                self._queue(*request)
+        except AuthenticationFailed:
+            self.close()
+            raise
+
+    def _ask(self, message: Any) -> None:
+        version = self.version(message.API_KEY, message.max_version)
+        flexible = message.flexible_version_q(version)
+        self._queue(message.API_KEY, version, flexible, [message.encode(version=version)])
+        self._renewal_step = (self._correlation_id, message, version)
 
 
 def _tags_end(frame: memoryview, position: int) -> int:

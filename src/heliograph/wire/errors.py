@@ -9,10 +9,13 @@ OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10
+NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 TOPIC_AUTHORIZATION_FAILED = 29
 INVALID_TIMESTAMP = 32
 TOPIC_ALREADY_EXISTS = 36
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+KAFKA_STORAGE_ERROR = 56
 FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
 INVALID_RECORD = 87
@@ -26,6 +29,10 @@ class WireError(Exception):
 
 class ConnectionFailed(WireError):
     """No connection, or it broke. Always worth another try while the mirror runs."""
+
+
+class NoAnswer(ConnectionFailed):
+    """A broker that said nothing in time: stopped, cut off, or very busy."""
 
 
 class NotKafka(WireError):
@@ -55,7 +62,7 @@ def error_name(code: int) -> str:
 #: Error codes that kafka-python calls fatal (or does not know) but that go away by themselves.
 _ALSO_RETRIABLE = frozenset({
     UNKNOWN_TOPIC_OR_PARTITION,  # metadata of a fresh topic has not reached this broker yet
-    56,   # KAFKA_STORAGE_ERROR: another replica takes over
+    KAFKA_STORAGE_ERROR,         # another replica takes over
     74,   # FENCED_LEADER_EPOCH
     75,   # UNKNOWN_LEADER_EPOCH
     UNKNOWN_TOPIC_ID,            # as 3, for requests that name topics by id

@@ -63,6 +63,7 @@ class FetchSession:
         read_committed: bool,
         max_bytes: int,
         partition_max_bytes: int,
+        single: bool = False,
     ) -> None:
         self.connection = connection
         by_id = connection.supports(API_KEY, _BY_ID) and all(i.int for i in topic_ids.values())
@@ -74,19 +75,25 @@ class FetchSession:
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
         self._session_id = 0
-        self._epoch = 0
+        # Of a single request the broker need not keep anything.
+        self._epoch = _FINAL_EPOCH if single else 0
         self._known: dict[TopicPartition, int] = {}
         self._changed: dict[TopicPartition, int] = {}
         self._dropped: set[TopicPartition] = set()
+        self._leader_epochs: dict[TopicPartition, int] = {}
         self.in_flight = False
 
     def knows(self, topic_ids: Mapping[str, uuid.UUID]) -> bool:
         """Whether it speaks of these topics, in these generations."""
         return topic_ids.items() <= self._topic_ids.items()
 
-    def want(self, partition: TopicPartition, offset: int) -> None:
-        """Fetch this partition from ``offset`` on in the next requests."""
+    def want(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Fetch this partition from ``offset`` on in the next requests.
+
+        A leader of another epoch answers with an error (-1: any will do).
+        """
         self._changed[partition] = offset
+        self._leader_epochs[partition] = leader_epoch
         self._dropped.discard(partition)
 
     def drop(self, partition: TopicPartition) -> None:
@@ -133,7 +140,8 @@ class FetchSession:
     def _answer(self, frame: memoryview) -> list[Fetched]:
         self.in_flight = False
         start = skip_tags(frame, 0) if self._flexible else 0
-        _throttle_ms, error, session_id = struct.unpack_from(">ihi", frame, start)
+        throttle_ms, error, session_id = struct.unpack_from(">ihi", frame, start)
+        self.connection.throttle(throttle_ms)
         if error in _SESSION_LOST:
             self._session_id = self._epoch = 0
             return []
@@ -166,9 +174,10 @@ class FetchSession:
         for name, partitions in by_topic.items():
             out += self._topic(name) + count(len(partitions), flexible)
             for p in partitions:
-                # current leader epoch -1: not checked; last fetched epoch -1 (v12+); log start -1
+                # last fetched epoch -1 (v12+): we have asked before; log start -1
                 epoch = struct.pack(">i", -1) if flexible else b""
-                out += struct.pack(">iiq", p.partition, -1, offsets[p]) + epoch
+                leader_epoch = self._leader_epochs[p]
+                out += struct.pack(">iiq", p.partition, leader_epoch, offsets[p]) + epoch
                 out += struct.pack(">qi", -1, self._partition_max_bytes) + tags
             out += tags
         return bytes(out)

@@ -43,19 +43,22 @@ def read_once(
     partition: TopicPartition,
     offset: int,
     patience: float = _PATIENCE_SECONDS,
+    max_bytes: int = _CHUNK_BYTES,
 ) -> Fetched:
-    """One fetch at ``offset``, read_uncommitted. Follows the leader; raises on a broker error."""
+    """One fetch at ``offset``, read_uncommitted. Follows the leader; raises on a broker error.
+
+    The first batch comes whole, even if it is larger than ``max_bytes``.
+    """
 
     def call() -> Fetched:
         metadata, leader = _located(client, partition)
         session = FetchSession(
             client.connection(leader), {partition.topic: metadata.topics[partition.topic].topic_id},
-            read_committed=False, max_bytes=_CHUNK_BYTES, partition_max_bytes=_CHUNK_BYTES,
+            read_committed=False, max_bytes=max_bytes, partition_max_bytes=max_bytes, single=True,
         )  # fmt: skip
         session.want(partition, offset)
         session.send(0, 0)
         frame = session.wait(client.request_timeout)
-        session.close_session()
         error, what = frame[0].error, f"reading {partition} of cluster {client.alias} at {offset}"
         check(error, what, reason(client.settings, error, "Read", partition.topic))
         return frame[0]

@@ -48,6 +48,13 @@ class Metadata:
             return -1
         return info.partitions[partition].leader
 
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """How often the partition's leader has changed, -1 if unknown."""
+        info = self.topics.get(topic)
+        if info is None or partition not in info.partitions:
+            return -1
+        return info.partitions[partition].leader_epoch
+
 
 def parse_metadata(response: Any) -> Metadata:
     """From kafka-python's response object; topics with an error are left out."""

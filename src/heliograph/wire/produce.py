@@ -92,7 +92,7 @@ class Producer:
         return self.parse(self.connection.wait(timeout))
 
     def parse(self, frame: memoryview) -> list[Produced]:
-        """Decode an answer."""
+        """Decode an answer; a quota that was exceeded is noted at the connection."""
         flexible = self._flexible
         position = skip_tags(frame, 0) if flexible else 0
         found: list[Produced] = []
@@ -122,4 +122,5 @@ class Producer:
                 found.append(Produced(key, error, base, start, message, records))
             if flexible:
                 position = skip_tags(frame, position)
+        self.connection.throttle(_INT.unpack_from(frame, position)[0])
         return found

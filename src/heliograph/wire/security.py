@@ -1,6 +1,8 @@
 """TLS and SASL of one connection, from Kafka's own client keys. Runs wherever a socket is opened.
 
 Secrets are resolved here, as late as possible, and never leave this module: errors name the key.
+They and the files with keys and certificates may be rotated while the mirror runs: every new
+connection, and every renewed login, takes them as they are then (`Security.current`).
 """
 
 from __future__ import annotations
@@ -25,27 +27,45 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from heliograph.config.jaas import parse_jaas
-from heliograph.config.providers import resolve
+from heliograph.config.providers import has_template, resolve
+from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings
 from heliograph.wire.errors import AuthenticationFailed
+
+#: Copying waits for a new token: not for long, and not often if the endpoint does not answer.
+_TOKEN_SECONDS, _TOKEN_PAUSE_SECONDS = 10.0, 30.0
+#: Files whose contents are part of a Security.
+_FILES = ("ssl.truststore.location", "ssl.keystore.location")
 
 
 @dataclass(slots=True)
 class Security:
-    """What a connection needs to know to be accepted: protocol, TLS context, SASL mechanism."""
+    """What a connection needs to know to be accepted: protocol, TLS context, SASL mechanism.
+
+    ``made_of`` is what it was made of: resolved values and the state of files. ``outdated`` says
+    why it could not be made anew although that has changed.
+    """
 
     protocol: str
     ssl_context: ssl.SSLContext | None = None
     check_hostname: bool = True
     mechanism: str | None = None
-    sasl_config: dict[str, Any] = field(default_factory=dict)
+    sasl_config: dict[str, Any] = field(default_factory=dict, repr=False)
+    settings: ClientSettings | None = None
+    made_of: tuple[object, ...] = field(default=(), repr=False)
+    outdated: str = ""
 
     @classmethod
     def from_settings(cls, settings: ClientSettings) -> Security:
         """Resolve the settings of one cluster; raises AuthenticationFailed naming the bad key."""
-        values = {k: resolve(v, settings.providers) for k, v in settings.properties.items()}
+        return cls._of(settings, *_ingredients(settings))
+
+    @classmethod
+    def _of(
+        cls, settings: ClientSettings, values: Mapping[str, str], made_of: tuple[object, ...]
+    ) -> Security:
         protocol = values.get("security.protocol", "PLAINTEXT").upper()
-        security = cls(protocol)
+        security = cls(protocol, settings=settings, made_of=made_of)
         if protocol in {"SSL", "SASL_SSL"}:
             algorithm = values.get("ssl.endpoint.identification.algorithm", "https")
             security.check_hostname = algorithm.strip() != ""
@@ -55,9 +75,59 @@ class Security:
             security.sasl_config = _sasl_config(security.mechanism, protocol, values)
         return security
 
+    def current(self) -> Security:
+        """This one, or one made anew if a secret or a file has changed; never raises.
+
+        What cannot be read now, perhaps because it is being replaced, is tried again next time.
+        Until then the old one may still do, and if not, the refusal tells why (`advice`).
+        """
+        if self.settings is None:
+            return self
+        try:
+            values, made_of = _ingredients(self.settings)
+            if made_of == self.made_of:
+                self.outdated = ""
+                return self
+            return self._of(self.settings, values, made_of)
+        except (AuthenticationFailed, ConfigError) as error:
+            self.outdated = str(error)
+            return self
+
+    def advice(self, key: str) -> str:
+        """What to do about credentials under ``key`` that were refused."""
+        if self.outdated:
+            return f"the newest credentials cannot be used: {self.outdated}"
+        text = self.settings.properties.get(key, "") if self.settings else ""
+        if not text:
+            return f"{key} is not set"
+        if key.endswith(".location") or has_template(text):
+            return f"what {key} names is read again for every connection: no restart is needed"
+        return f"{key} holds them as text: change it and restart, or refer to a file: ${{file:...}}"
+
+    def prepare(self) -> None:
+        """Have the token that a login will need, if any; raises AuthenticationFailed."""
+        tokens = self.sasl_config.get("sasl_oauth_token_provider")
+        if tokens is not None:
+            tokens.token()
+
     def sasl(self, host: str) -> Any:
         """A fresh SASL exchange: kafka-python's mechanisms do no I/O of their own."""
         return get_sasl_mechanism(self.mechanism)(host=host, **self.sasl_config)
+
+
+def _ingredients(settings: ClientSettings) -> tuple[dict[str, str], tuple[object, ...]]:
+    """The resolved values, and what changes with them and with the files that they name."""
+    values = {k: resolve(v, settings.providers) for k, v in settings.properties.items()}
+    files = [_state(values[key]) for key in _FILES if key in values]
+    return values, (*sorted(values.items()), *files)
+
+
+def _state(path: str) -> tuple[int, ...]:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()  # whoever opens it says so
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _ssl_context(values: Mapping[str, str], check_hostname: bool) -> ssl.SSLContext:
@@ -162,6 +232,11 @@ def _sasl_config(mechanism: str, protocol: str, values: Mapping[str, str]) -> di
     if mechanism == "OAUTHBEARER":
         config["sasl_oauth_token_provider"] = _ClientCredentials(values, jaas.options)
         return config
+    if jaas.options.get("tokenauth", "").lower() == "true":
+        raise AuthenticationFailed(
+            "sasl.jaas.config asks for a delegation token (tokenauth), which expires and which only"
+            " its owner can renew; give the mirror a SCRAM user of its own"
+        )
     try:
         config["sasl_plain_username"] = jaas.options["username"]
         config["sasl_plain_password"] = jaas.options["password"]
@@ -178,12 +253,19 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         self._url = values.get("sasl.oauthbearer.token.endpoint.url", "")
         self._options = options
         self._token = ""
-        self._renew_at = 0.0
+        self._renew_at = self._expires_at = 0.0
 
     def token(self) -> str:
         if time.monotonic() >= self._renew_at:
             if self._url:
-                self._fetch()
+                try:
+                    self._fetch()
+                except AuthenticationFailed:
+                    # Renewed early, so that the old one outlives a short absence of the endpoint.
+                    if time.monotonic() >= self._expires_at:
+                        raise
+                    again = time.monotonic() + _TOKEN_PAUSE_SECONDS
+                    self._renew_at = min(again, self._expires_at)
             else:
                 self._token = _unsecured_token(self._options)
                 self._renew_at = time.monotonic() + 300
@@ -203,13 +285,15 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
             **({"scope": self._options["scope"]} if "scope" in self._options else {}),
         }).encode()  # fmt: skip
         try:
-            with urllib.request.build_opener(_NoRedirect).open(self._url, body, 30) as answer:
+            opener = urllib.request.build_opener(_NoRedirect)
+            with opener.open(self._url, body, _TOKEN_SECONDS) as answer:
                 content = json.load(answer)
             self._token = content["access_token"]
         except (OSError, ValueError, KeyError) as error:
             raise AuthenticationFailed(f"no token from {self._url}: {error}") from error
         # Renew at 80 % of its life, as the Java client does.
-        self._renew_at = time.monotonic() + 0.8 * float(content.get("expires_in", 300))
+        now, life = time.monotonic(), float(content.get("expires_in", 300))
+        self._renew_at, self._expires_at = now + 0.8 * life, now + life
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -64,7 +64,7 @@ def empty(base: int, last: int, producer_id: int = -1) -> bytearray:
     data = bytearray(61)
     struct.pack_into(
         ">qiibIhiqqqhii", data, 0,
-        base, 49, 0, 2, 0, 0, last - base, 1, 1, producer_id, 0, 0, 0,
+        base, 49, 7, 2, 0, 0, last - base, 1, 1, producer_id, 0, 0, 0,
     )  # fmt: skip
     return sealed(data)
 

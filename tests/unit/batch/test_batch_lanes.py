@@ -19,10 +19,12 @@ from make_batches import (
 )
 
 from heliograph.batch.lanes import _behind_small, pieces
-from heliograph.batch.pieces import CorruptBatch, Piece, Refused, Rules
+from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused, Rules
 from heliograph.batch.records import Record
 
 PRODUCER, SEQUENCE = 4242, 1000
+#: The leader epoch of the batches that are made here.
+EPOCH = 7
 #: Nothing is small: every batch takes its own way.
 APART = Rules(small_bytes=0)
 
@@ -35,7 +37,7 @@ def cut(data, start=0, aborted=(), rules=APART):
     """Pieces as comparable values, written with consecutive sequences."""
     out = []
     sequence = SEQUENCE
-    for piece in pieces(data, start, list(aborted), rules):
+    for piece in pieces(data, start, list(aborted), rules, EPOCH):
         if isinstance(piece, int | Refused):
             out.append(piece)
             continue
@@ -125,7 +127,7 @@ def test_log_append_time_becomes_create_time_as_for_mm2():
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1])
-def test_old_formats_are_written_anew(magic, codec):
+def test_f19_old_formats_are_written_anew(magic, codec):
     old = [Record(o, 5000 + o, b"k%d" % o, b"value-%d" % o) for o in range(3)]
     data = view(legacy(magic, old, codec), batch(records(3, 4)))
     found = cut(data)
@@ -245,7 +247,7 @@ def damaged():
 
 
 def test_a_wrong_crc_stops_the_partition_after_what_is_sound():
-    walk = pieces(view(batch(records(6)), damaged()), 6, [], APART)
+    walk = pieces(view(batch(records(6)), damaged()), 6, [], APART, EPOCH)
     first = next(walk)
     assert isinstance(first, Piece)
     assert first.runs == [(6, 1)]
@@ -255,19 +257,19 @@ def test_a_wrong_crc_stops_the_partition_after_what_is_sound():
 
 def test_a_wrong_crc_is_found_in_the_lane_that_decodes_too():
     with pytest.raises(CorruptBatch):
-        list(pieces(view(damaged()), 8, [], APART))
+        list(pieces(view(damaged()), 8, [], APART, EPOCH))
 
 
 def test_records_that_cannot_be_read_are_corrupt_even_with_a_right_crc():
     made = batch(records(3, 5))
     made[61:70] = b"\xff" * 9
     with pytest.raises(CorruptBatch, match="cannot be decoded"):
-        list(pieces(view(sealed(made)), 3, [], APART))
+        list(pieces(view(sealed(made)), 3, [], APART, EPOCH))
 
 
 def test_sequence_wraps_in_every_lane():
     dense, holed = batch(records(0, 1, 2)), batch(records(3, 5))
-    found = [p for p in pieces(view(dense, holed), 0, [], APART) if isinstance(p, Piece)]
+    found = [p for p in pieces(view(dense, holed), 0, [], APART, EPOCH) if isinstance(p, Piece)]
     for piece in found:
         assert read(piece.signed(1, (1 << 31) + 5))[0].base_sequence == 5
 
@@ -310,12 +312,16 @@ def test_neighbours_of_any_sizes_are_found(sizes):
     data = view(*made)
     ends = [len(b"".join(bytes(b) for b in made[: n + 1])) for n in range(len(made))]
     small = max(len(b) for b in made[: len(made) // 2 + 1])
-    assert _behind_small(data, 0, len(data), small) == next(
+    starts = [0, *ends]
+    behind, last = _behind_small(data, -1, 0, len(data), small)
+    assert behind == next(
         (end - len(b) for end, b in zip(ends, made, strict=True) if len(b) > small), ends[-1]
     )
+    assert last == max((start for start in starts if start < behind), default=-1)
     for cut_at in (len(data) - 1, len(data) // 2):
-        found = _behind_small(data, 0, cut_at, 1 << 20)
-        assert found == max([end for end in ends if end <= cut_at], default=0)
+        behind, last = _behind_small(data, -1, 0, cut_at, 1 << 20)
+        assert behind == max([end for end in ends if end <= cut_at], default=0)
+        assert last == max((start for start in starts if start < behind), default=-1)
 
 
 def test_a_lonely_small_batch_is_not_decoded():
@@ -325,7 +331,7 @@ def test_a_lonely_small_batch_is_not_decoded():
 
 
 def test_a_wrong_crc_among_small_ones_stops_after_what_is_sound():
-    walk = pieces(view(batch(records(5)), batch(records(6)), damaged()), 5, [], MERGE)
+    walk = pieces(view(batch(records(5)), batch(records(6)), damaged()), 5, [], MERGE, EPOCH)
     assert next(walk).runs == [(5, 2)]
     with pytest.raises(CorruptBatch, match=r"source offsets 7 to 8 does not match its CRC"):
         next(walk)
@@ -414,3 +420,47 @@ def test_any_mixture_arrives_whole(shapes, one_run, small, start, limit):
     assert ends == sorted(ends)
     if start < offset:
         assert ends[-1] == offset
+
+
+# -- leader epochs ----------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), min_size=1),
+    st.sampled_from([-1, 0, 3]),
+    st.booleans(),
+)
+def test_f11_every_record_is_told_under_the_epoch_of_its_batch(made, known, small):
+    """Whatever is merged, no piece holds records of two epochs."""
+    epoch, data, wanted, before = 0, [], {}, known
+    changes = []
+    for offset, (grown, size, control) in enumerate(made):
+        epoch += grown
+        if control:
+            one = marker(offset, 9, COMMIT)
+        else:
+            one = batch([Record(offset, 7, b"k", b"x" * 50 * size)])
+            wanted[offset] = epoch
+        one[12:16] = epoch.to_bytes(4, "big")
+        data.append(one)
+        if epoch != before:
+            before = epoch
+            changes.append(epoch)
+    seen, told, current = {}, [], known
+    for item in pieces(view(*data), 0, [], MERGE if small else APART, known):
+        if isinstance(item, NewEpoch):
+            current = item.epoch
+            told.append(current)
+        elif isinstance(item, Piece):
+            for source, count in item.runs:
+                seen |= dict.fromkeys(range(source, source + count), current)
+    assert seen == wanted
+    assert told == changes
+
+
+def test_f11_batches_of_old_formats_and_of_unknown_epochs_tell_none():
+    nameless = batch(records(4), leader_epoch=-1)
+    for rules in (APART, MERGE):
+        for data in (legacy(1, records(3)), nameless):
+            found = list(pieces(view(data), 3, [], rules, EPOCH))
+            assert not [item for item in found if isinstance(item, NewEpoch)]

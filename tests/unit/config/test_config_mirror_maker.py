@@ -155,7 +155,7 @@ def test_an_alias_with_dots(file):
         ("tasks.max", "3000000000", "config.bad-value", "whole number"),
         ("replication.factor", "0", "config.bad-value", "except 0"),
         ("offset-syncs.topic.location", "both", "config.bad-value", "source, target"),
-        ("heliograph.on.data.loss", "ignore", "config.bad-value", "fail, continue"),
+        ("heliograph.on.data.loss", "ignore", "config.bad-value", "fail, continue, restart-topic"),
         ("replication.policy.class", "com.acme.Policy", "config.bad-value", "one of"),
         ("replication.policy.separator", "", "config.bad-value", "topic name"),
         ("replication.policy.separator", "/", "config.bad-value", "topic name"),
@@ -403,3 +403,23 @@ def test_s79_checkpoints_and_group_sync_need_no_offset_syncs(file, keys):
     config = next(f for f in load(file(BASE, keys)).flows if f.enabled)
     assert config.emit_checkpoints_enabled == ("A->B.emit.checkpoints.enabled" not in keys)
     assert config.sync_group_offsets_enabled == ("A->B.sync.group.offsets.enabled" in keys)
+
+
+def test_a_buffer_that_is_smaller_than_its_fetches_gives_a_warning(tmp_path):
+    path = tmp_path / "mm2.properties"
+    lines = [
+        "clusters = A, B",
+        "A.bootstrap.servers = a:1",
+        "B.bootstrap.servers = b:1",
+        "A->B.enabled = true",
+        "A->B.heliograph.buffer.max.bytes = 1000000",
+    ]
+    path.write_text("\n".join(lines))
+    [warning] = [w for w in load(path).warnings if w.code == "config.small-buffer"]
+    assert warning.key == "A->B.heliograph.buffer.max.bytes"
+    assert "heliograph.fetch.max.bytes=4194304" in warning.message
+    path.write_text("\n".join([*lines[:-1], "A->B.heliograph.buffer.max.bytes = 100000000"]))
+    config = load(path)
+    assert not config.warnings
+    [flow] = [f for f in config.flows if f.enabled]
+    assert flow.buffer_max_bytes == 100_000_000

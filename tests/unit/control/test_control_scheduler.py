@@ -119,8 +119,8 @@ def test_a_blocked_job_delays_neither_the_others_nor_stop():
     assert len(others) <= count + 1
 
 
-@pytest.mark.parametrize(("work", "pause"), [(0.5, 9.5), (1.0, 9.0), (3.0, 27.0)])
-def test_intervals_count_from_start_to_start_and_long_jobs_rest(monkeypatch, work, pause):
+def pause_after(monkeypatch, work, error=None, **options):
+    """How long a job with an interval of 10 s pauses that takes ``work`` seconds."""
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     pauses = []
@@ -135,9 +135,27 @@ def test_intervals_count_from_start_to_start_and_long_jobs_rest(monkeypatch, wor
 
     def job() -> None:
         clock[0] += work
+        if error is not None:
+            raise error
 
     scheduler = Scheduler()
     scheduler._stopping = Once()
-    scheduler.repeat(job, 10.0, "working")
+    scheduler.repeat(job, 10.0, "working", **options)
     scheduler._threads[0].join(30)
-    assert pauses == [pause]
+    [pause] = pauses
+    return pause
+
+
+@pytest.mark.parametrize(("work", "pause"), [(0.5, 9.5), (1.0, 9.0), (3.0, 27.0)])
+def test_intervals_count_from_start_to_start_and_long_jobs_rest(monkeypatch, work, pause):
+    assert pause_after(monkeypatch, work) == pause
+
+
+@pytest.mark.parametrize(("work", "pause"), [(0.5, 9.5), (3.0, 7.0), (30.0, 30.0)])
+def test_a_job_that_failed_has_mostly_waited_and_rests_less(monkeypatch, work, pause):
+    assert pause_after(monkeypatch, work, OSError("no answer within 30 s")) == pause
+
+
+@pytest.mark.parametrize(("work", "pause"), [(0.5, 9.5), (3.0, 20.0), (30.0, 20.0)])
+def test_a_job_may_have_a_longest_pause(monkeypatch, work, pause):
+    assert pause_after(monkeypatch, work, longest_pause_seconds=20.0) == pause

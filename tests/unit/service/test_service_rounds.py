@@ -12,9 +12,18 @@ import pytest
 from heliograph.config import load
 from heliograph.control.topics import TopicPlan
 from heliograph.copy.desk import SETTLE_SECONDS
-from heliograph.model import FlowContext, Lease, Receipt, TopicPartition
+from heliograph.copy.telling import Stand, Tidings
+from heliograph.model import (
+    FlowContext,
+    Lease,
+    PartitionEvent,
+    PartitionReport,
+    PartitionState,
+    Receipt,
+    TopicPartition,
+)
 from heliograph.service.flow import FlowRuntime
-from heliograph.service.monitor import FlowMonitor
+from heliograph.service.monitor import FlowMonitor, PartitionLag
 from heliograph.service.rounds import FlowLeases, RoundKeeper
 
 T = TopicPartition
@@ -106,6 +115,44 @@ def test_a_moment_of_doubt_leaves_running_leases_alone(flow):
     assert not flow.turned_away
     flow.runtime.claim.holds = True
     assert leased(flow.added(2, 10)) == [T("new", 0)]
+
+
+def test_a_lease_says_who_failed_and_when_it_is_tried_again(flow):
+    report = PartitionReport("A->B", T("t", 3), PartitionState.FAILED, 1.0, "no", "x", 9.0)
+    flow.monitor.look()
+    first = flow.plan(0, 10)
+    assert [x.serial for x in first] == [1, 2]
+    flow.monitor.hear(Tidings("A->B", 1, (report,)))
+    leases = flow.plan(10, 20)
+    assert [x.serial for x in leases] == [3, 4]
+    assert {p.source: p.failing for x in leases for p in x.partitions if p.failing} == {
+        T("t", 3): report
+    }
+    assert flow.monitor.failing() == {T("t", 3): report}
+    assert flow.monitor.events.counts == {"partition.failed": 1}
+
+
+def test_what_a_receipt_repeats_is_not_told_twice(flow):
+    p = T("t", 3)
+    report = PartitionReport("A->B", p, PartitionState.FAILED, 1.0, "no", "x", 9.0)
+    event = PartitionEvent("A->B", p, "source.data-loss", "gone", 3, 5, 1.0)
+    flow.monitor.look()
+    flow.plan(0, 10)
+    told = Tidings("A->B", 1, (report,), (event,))
+    flow.monitor.hear(told)
+    repeated = Receipt("A->B", "t", 3, 0, 0, 0, 0, 0, 0, 0, "no", 1, told.encode())
+    flow.monitor.receive([repeated])
+    assert flow.monitor.events.counts == {"partition.failed": 1, "source.data-loss": 1}
+    flow.monitor.receive([Receipt("A->B", "t", 3, 0, 0, 0, 0, 0, 0, 0, "", 2)])
+    assert flow.monitor.failing() == {}
+    assert flow.monitor.events.counts["partition.recovered"] == 1
+
+
+def test_positions_behind_markers_are_believed_while_the_target_ends_there(flow):
+    p = T("t", 3)
+    lag = flow.monitor._lags[p] = PartitionLag(source_end=12, target_end=10, position=10)
+    flow.monitor.hear(Tidings("A->B", 1, positions=(Stand(p, 12, 10),)))
+    assert (lag.told_position, lag.told_target_end) == (12, 10)
 
 
 def test_rounds_begin_as_soon_as_the_flow_is_ours(flow):

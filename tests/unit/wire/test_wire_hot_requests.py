@@ -33,6 +33,10 @@ class Wire:
         self._api, self._highest = api, highest
         self.sent = []
         self.answers = deque()
+        self.throttled_ms = None
+
+    def throttle(self, milliseconds):
+        self.throttled_ms = milliseconds
 
     def supports(self, api_key, version):
         return api_key == self._api and version <= self._highest
@@ -106,7 +110,7 @@ def fetched(version, rows, session_id=77, error=0):
         )
         topics.setdefault(p.topic, []).append(data)
     return FetchResponse(
-        throttle_time_ms=0,
+        throttle_time_ms=7,
         error_code=error,
         session_id=session_id,
         responses=[
@@ -116,6 +120,17 @@ def fetched(version, rows, session_id=77, error=0):
 
 
 BOTH = pytest.mark.parametrize("version", [11, 13])
+
+
+@BOTH
+def test_f11_a_fetch_names_the_leader_epoch_that_it_is_meant_for(version):
+    wire, session = fetcher(version)
+    session.want(TopicPartition("topic-1", 3), 50, 7)
+    session.want(TopicPartition("topic-1", 4), 60)
+    session.send(500, 1)
+    request, *_ = asked(wire, version)
+    [topic] = request.topics
+    assert {p.partition: p.current_leader_epoch for p in topic.partitions} == {3: 7, 4: -1}
 
 
 @BOTH
@@ -160,6 +175,7 @@ def test_fetch_response(version, rows):
     assert session.receive() is None
     wire.answer(fetched(version, rows), version)
     found = session.receive()
+    assert wire.throttled_ms == 7
     assert {
         f.partition: (f.error, f.high_watermark, f.last_stable_offset, f.log_start, f.aborted,
                       bytes(f.records))
@@ -324,13 +340,14 @@ def test_produce_response(version, answers):
             kind(name=name, topic_id=IDS[name], partition_responses=data)
             for name, data in topics.items()
         ],
-        throttle_time_ms=0,
+        throttle_time_ms=7,
     )
     wire = Wire(0, version)
     producer = Producer(wire, IDS)
     assert producer.receive() is None
     wire.answer(response, version)
     found = producer.receive()
+    assert wire.throttled_ms == 7
     assert {a.partition: (a.error, a.base_offset, a.log_start) for a in found} == {
         p: row[:3] for p, row in answers.items()
     }

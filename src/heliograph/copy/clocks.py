@@ -1,0 +1,44 @@
+"""Whether a lease can be held by the clock of this machine. Runs in executors.
+
+A lease names moments of the driver's clock, and its holder goes by the clock of its own machine. If
+they differ by much, the holder would wait for hours, or take the lease for over before it began,
+and nobody would know why nothing is copied. Nothing else compares the clocks of two machines.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from heliograph.errors import PartitionError
+from heliograph.model import Lease
+
+__all__ = ["out_of_time", "set_back"]
+
+#: Tasks are started a second before their lease begins; one that comes so much too early, or so
+#: long after its end, goes by another clock.
+_TOLERANCE_SECONDS = 5.0
+#: No partition is told to wait for longer than its lease and this, see `Desk`.
+_LONGEST_WAIT_SECONDS = 60.0
+_HINT = "synchronise the clocks of the driver and of all Spark workers, e.g. with NTP"
+
+
+def out_of_time(lease: Lease, now: float) -> PartitionError | None:
+    """Why the lease cannot be held from ``now``, the time on this machine as its task begins."""
+    early, late = lease.starts_at - now, now - lease.deadline
+    host = socket.gethostname()
+    if early > _TOLERANCE_SECONDS:
+        text = f"the clock of {host} is {early:.0f} s or more behind the driver's"
+        return PartitionError("executor.clock", f"nothing is copied there: {text}", _HINT)
+    if late > _TOLERANCE_SECONDS:
+        text = (
+            f"by the clock of {host} the lease had ended {late:.0f} s before its task began: that"
+            " clock is ahead of the driver's, or Spark had no slot for the task"
+        )
+        return PartitionError("executor.clock", f"nothing is copied there: {text}", _HINT)
+    return None
+
+
+def set_back(lease: Lease, now: float, retry_at: float) -> bool:
+    """Whether the clock was set back since somebody was told to wait until ``retry_at``."""
+    longest = lease.deadline - lease.starts_at + _LONGEST_WAIT_SECONDS
+    return now + longest < retry_at < float("inf")

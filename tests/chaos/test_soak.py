@@ -1,0 +1,33 @@
+"""The soak itself runs, judges and cleans up; a minute of it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_short_soak_loses_and_repeats_nothing(tmp_path):
+    faults = "killed,cut,lost,duplicated,shuffled"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "soak", "--minutes", "1", "--rate", "3000", "--seed", "7",
+            "--no-mm2", "--faults", faults, "--output", str(tmp_path / "soak.md"),
+            "--folder", str(tmp_path / "lab"),
+        ],
+        cwd=HERE.parents[1], env={**os.environ, "PYTHONPATH": str(HERE)},
+        capture_output=True, text=True, timeout=800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.fullmatch(
+        r"heliograph: \d+ faults of \d+ kinds survived, [\d,]+ records checked, 0 lost, 0 repeated,"
+        r" 0 out of order, 0 aborted visible, memory .*\n",
+        done.stdout,
+    )
+    assert "| heliograph | " in (tmp_path / "soak.md").read_text()

@@ -1,0 +1,360 @@
+"""The state machine and the watchdog, with a clock of our own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from heliograph.copy.telling import Tidings
+from heliograph.model import PartitionReport, PartitionState, TopicPartition
+from heliograph.service.states import FlowStates, Measured, clock, counts, duration, troubled
+
+S = PartitionState
+P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
+AFTER = 60.0
+
+
+class Flow:
+    """A flow that is measured every two seconds, while its clusters answer."""
+
+    def __init__(self, *partitions):
+        self.now = 1000.0
+        self.partitions = partitions or (P,)
+        self.states = FlowStates("A->B", "A", AFTER, 2.0)
+        self.states.watch(self.partitions, self.now)
+        self.serial = 0
+        self.log = []
+
+    def lease(self, seconds=30.0, *, all_told=True):
+        self.serial += 1
+        self.states.granted(self.serial, set(self.partitions), self.now + seconds)
+        if all_told:
+            self.states.told(Tidings("A->B", self.serial, all_told=True))
+        return self.serial
+
+    def tell(self, state, why="", code="", serial=None, p=P, **times):
+        report = PartitionReport("A->B", p, state, times.pop("since", self.now), why, code, **times)
+        self.states.told(Tidings("A->B", self.serial if serial is None else serial, (report,)))
+
+    def measure(self, position, readable, held_back=0, p=P):
+        self.states.measured({p: Measured(position, readable, held_back)}, self.now)
+
+    def look(self, p=P):
+        new = self.states.look(self.now)
+        self.log += [(e.partition.partition, e.code) for e in new]
+        self.texts = [e.text for e in new]
+        return self.states.reports()[p]
+
+    def pass_by(self, seconds, position=None, readable=None, step=2.0):
+        """Time passes; without a position nothing is measured."""
+        for _ in range(int(seconds / step)):
+            self.now += step
+            if position is not None:
+                self.measure(position, readable)
+            self.look()
+        return self.look()
+
+    @property
+    def codes(self):
+        return [code for _, code in self.log]
+
+
+@pytest.fixture
+def flow():
+    return Flow()
+
+
+def test_a_new_partition_starts(flow):
+    assert flow.look().state is S.STARTING
+    flow.measure(0, 100)
+    assert flow.look().state is S.STARTING, "nothing has moved yet"
+    flow.pass_by(2, 50, 100)
+    assert flow.look().state is S.COPYING
+    flow.pass_by(2, 100, 100)
+    assert flow.look().state is S.IDLE
+    assert flow.codes == []
+
+
+def test_since_is_when_the_state_began(flow):
+    flow.measure(5, 5)
+    flow.look()
+    began = flow.now
+    assert flow.pass_by(20, 5, 5).since == began
+
+
+def test_behind_and_not_moving_is_stalled(flow):
+    flow.lease(300)
+    flow.pass_by(2, 100, 100)
+    flow.now += 2
+    flow.measure(100, 150)
+    behind = flow.now
+    assert flow.look().state is S.COPYING
+    assert flow.pass_by(AFTER - 2, 100, 150).state is S.COPYING
+    report = flow.pass_by(2, 100, 150)
+    assert report.state is S.STALLED
+    assert report.since == behind
+    assert "50 record(s) can be read on A, from source offset 100 on" in report.why
+    assert flow.codes == ["partition.stalled"]
+    flow.pass_by(600, 100, 190)
+    assert flow.codes == ["partition.stalled"], "told once"
+
+
+def test_what_moves_slowly_is_not_stalled(flow):
+    for position in range(100, 110):
+        assert flow.pass_by(AFTER - 4, position, 1000).state is not S.STALLED
+    assert flow.codes == []
+
+
+def test_new_records_after_a_quiet_day_are_not_stalled_at_once(flow):
+    flow.lease(90_000)
+    for _ in range(3):
+        flow.now += 20_000
+        flow.measure(7, 7)
+    flow.now += 2
+    flow.measure(7, 9)
+    assert flow.look().state is S.COPYING
+
+
+def test_the_end_of_a_stall_is_told_with_its_length(flow):
+    flow.lease(3000)
+    flow.pass_by(2, 0, 0)
+    flow.pass_by(120, 0, 10)
+    flow.pass_by(2, 4, 10)
+    assert flow.codes == ["partition.stalled", "partition.recovered"]
+    flow.now += 0.5
+    assert flow.look().state is S.COPYING
+
+
+def test_how_long_it_lasted(flow):
+    flow.pass_by(2, 0, 0)
+    flow.pass_by(120, 0, 10)
+    flow.now += 2
+    flow.measure(10, 10)
+    flow.look()
+    [text] = flow.texts
+    assert text == "is mirrored again, after 2 min; it had stalled"
+
+
+def test_an_open_transaction_is_waited_for_and_no_stall(flow):
+    flow.now += 2
+    flow.measure(10, 10, 5)
+    assert flow.look().state is S.IDLE
+    for _ in range(100):
+        flow.now += 2
+        flow.measure(10, 10, 7)
+        report = flow.look()
+    assert report.state is S.WAITING
+    assert report.why == "7 record(s) wait for an open transaction on A"
+    assert flow.codes == []
+    flow.now += 2
+    flow.measure(10, 17)
+    assert flow.look().state is S.COPYING
+
+
+@pytest.mark.parametrize("state", [S.WAITING, S.THROTTLED, S.QUARANTINING, S.COPYING])
+def test_stalled_whatever_the_tasks_say(flow, state):
+    flow.lease(3000)
+    flow.pass_by(2, 10, 10)
+    flow.tell(state, "so I say")
+    if state is not S.COPYING:
+        assert flow.look().state is state
+        assert flow.look().why == "so I say"
+    report = flow.pass_by(AFTER + 2, 10, 20)
+    assert report.state is S.STALLED
+    if state is not S.COPYING:
+        assert f"its task says: {state}, so I say" in report.why
+
+
+def test_a_stall_without_any_task_says_so(flow):
+    flow.lease(30)
+    flow.pass_by(2, 10, 10)
+    ended = flow.now + 28
+    report = flow.pass_by(120, 10, 20)
+    assert report.state is S.STALLED
+    assert "no task was heard of since " in report.why
+    assert "Spark" in report.why
+    # A lease that was handed out but never held does not count.
+    flow.lease(300, all_told=False)
+    assert "no task was heard of since" in flow.pass_by(2, 10, 20).why
+    flow.lease(300)
+    assert "its task does not say why" in flow.pass_by(2, 10, 20).why
+    assert ended < flow.now
+
+
+def test_what_is_not_measured_is_not_in_step(flow):
+    flow.lease(3000)
+    flow.pass_by(2, 10, 10)
+    last = flow.now
+    assert flow.pass_by(8).state is S.IDLE
+    flow.states.unmeasured("cluster A does not answer; check that its brokers are up: refused")
+    report = flow.pass_by(4)
+    assert report.state is S.WAITING
+    assert report.since == last
+    assert report.why.startswith("not measured since ")
+    assert report.why.endswith(
+        ": cluster A does not answer; check that its brokers are up: refused"
+    )
+    assert flow.codes == []
+    assert flow.pass_by(AFTER).state is S.STALLED
+    assert flow.codes == ["partition.stalled"]
+    flow.pass_by(2, 10, 10)
+    assert flow.codes == ["partition.stalled", "partition.recovered"]
+    assert flow.look().state is S.IDLE
+
+
+def test_one_leader_that_does_not_answer():
+    flow = Flow(P, Q)
+    for _ in range(50):
+        flow.now += 2
+        flow.measure(5, 5, p=Q)
+        flow.look()
+    assert flow.look(Q).state is S.IDLE
+    assert flow.look(P).state is S.STALLED
+    assert "its leaders do not answer" in flow.look(P).why
+    assert flow.log == [(0, "partition.stalled")]
+
+
+def test_a_large_flow_is_not_judged_faster_than_it_is_measured():
+    states = FlowStates("A->B", "A", 5.0, 50.0)
+    states.watch([P], 0.0)
+    states.measured({P: Measured(0, 10)}, 0.0)
+    states.look(100.0)
+    assert states.reports()[P].state is not S.STALLED
+    states.look(151.0)
+    assert states.reports()[P].state is S.STALLED
+
+
+def test_a_failure_is_told_and_so_is_its_end(flow):
+    flow.lease()
+    flow.pass_by(2, 10, 20)
+    flow.tell(S.FAILED, "[target.refused] no", "target.refused", retry_at=flow.now + 1)
+    report = flow.look()
+    assert (report.state, report.code) == (S.FAILED, "target.refused")
+    [text] = flow.texts
+    assert text.startswith("failed since ")
+    assert ", tried again at " in text
+    assert text.endswith(": [target.refused] no")
+    assert set(flow.states.failing()) == {P}
+    flow.now += 34
+    flow.measure(10, 20)
+    flow.tell(S.COPYING)
+    flow.look()
+    assert flow.texts == ["is mirrored again, after 34 s; it had failed with target.refused"]
+    assert flow.codes == ["partition.failed", "partition.recovered"]
+    assert flow.states.failing() == {}
+
+
+def test_a_failure_outlives_leases(flow):
+    flow.lease()
+    began = flow.now
+    flow.pass_by(2, 10, 20)
+    flow.tell(S.FAILED, "no", "x", since=began, retry_at=flow.now + 5)
+    for _ in range(10):
+        flow.lease()
+        flow.tell(S.FAILED, "no", "x", since=began, retry_at=flow.now + 30)
+        assert flow.pass_by(30, 10, 20).since == began
+    assert flow.codes == ["partition.failed"]
+
+
+def test_another_reason_is_another_event(flow):
+    flow.lease()
+    flow.pass_by(2, 10, 20)
+    flow.tell(S.FAILED, "no", "x", retry_at=flow.now + 30)
+    flow.look()
+    flow.tell(S.FAILED, "no", "y", retry_at=flow.now + 30)
+    flow.look()
+    assert flow.codes == ["partition.failed", "partition.failed"]
+
+
+def test_a_failure_that_nobody_tries_again_is_a_stall(flow):
+    flow.lease()
+    flow.pass_by(2, 10, 20)
+    flow.tell(S.FAILED, "no", "x", retry_at=flow.now + 30)
+    assert flow.pass_by(30 + AFTER - 2, 10, 20).state is S.FAILED
+    report = flow.pass_by(4, 10, 20)
+    assert report.state is S.STALLED
+    assert "its task says: failed, no" in report.why
+    assert flow.codes == ["partition.failed", "partition.stalled"]
+
+
+def test_an_older_lease_does_not_overrule_a_newer(flow):
+    old = flow.lease()
+    flow.tell(S.FAILED, "no", "x", serial=old, retry_at=flow.now + 5)
+    new = flow.lease(all_told=False)
+    flow.tell(S.COPYING, serial=new)
+    flow.tell(S.FAILED, "no", "x", serial=old)
+    assert flow.look().state is not S.FAILED
+    flow.states.fine(P, new)
+    flow.tell(S.WAITING, "no leader", serial=new)
+    flow.states.fine(P, old)
+    assert flow.look().state is S.WAITING
+
+
+def test_a_new_holder_that_has_nothing_to_say_ends_what_the_old_one_said(flow):
+    flow.lease()
+    flow.tell(S.WAITING, "no leader")
+    assert flow.look().state is S.WAITING
+    flow.lease(all_told=False)
+    assert flow.look().state is S.WAITING, "not before it has spoken"
+    flow.states.told(Tidings("A->B", flow.serial, all_told=True))
+    assert flow.look().state is S.STARTING
+
+
+def test_all_is_told_does_not_overrule_what_the_same_holder_said(flow):
+    flow.lease(all_told=False)
+    flow.tell(S.FAILED, "no", "x", retry_at=flow.now + 5)
+    flow.states.told(Tidings("A->B", flow.serial, all_told=True))
+    assert flow.look().state is S.FAILED
+
+
+def test_another_mirrors_flow_is_not_judged_by_what_our_tasks_said(flow):
+    flow.lease()
+    flow.pass_by(2, 10, 10)
+    flow.tell(S.FAILED, "no", "x", retry_at=flow.now + 30)
+    flow.look()
+    flow.states.forget_tasks()
+    assert flow.look().state is S.IDLE
+
+
+def test_partitions_that_are_gone_are_forgotten():
+    flow = Flow(P, Q)
+    flow.states.watch([Q], flow.now)
+    flow.tell(S.FAILED, "no", "x", p=P)
+    flow.states.look(flow.now)
+    assert set(flow.states.reports()) == {Q}
+
+
+def test_the_roll_up_has_the_worst_first():
+    def report(n, state, since=0.0):
+        return PartitionReport("A->B", TopicPartition("t", n), state, since)
+
+    reports = [
+        report(0, S.IDLE), report(1, S.WAITING), report(2, S.FAILED, 5.0), report(3, S.STALLED),
+        report(4, S.FAILED, 2.0), report(5, S.IDLE), report(6, S.COPYING), report(7, S.STARTING),
+    ]  # fmt: skip
+    assert list(counts(reports).items()) == [
+        ("failed", 2), ("stalled", 1), ("waiting", 1), ("starting", 1), ("copying", 1), ("idle", 2)
+    ]  # fmt: skip
+    assert [r.partition.partition for r in troubled(reports)] == [4, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.42, "0.4 s"),
+        (34, "34 s"),
+        (89, "89 s"),
+        (300, "5 min"),
+        (5400, "1.5 h"),
+        (90_000, "25 h"),
+    ],
+)
+def test_durations_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_the_day_is_told_if_it_is_not_today():
+    noon = time.mktime((2026, 3, 4, 12, 0, 0, 0, 0, -1))
+    assert clock(noon - 3600, noon) == "11:00:00"
+    assert clock(noon - 86_400, noon) == "2026-03-03 12:00:00"
