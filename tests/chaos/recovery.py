@@ -73,6 +73,11 @@ class Arrivals(threading.Thread):
         self._mark, self._seen = float("inf"), {}
 
     def run(self):
+        while not self._stopping.is_set():
+            found = self._consumer.list_topics(timeout=10).topics.get(self._topic)
+            if found is not None and len(found.partitions) == PARTITIONS:
+                break
+            time.sleep(0.5)
         self._consumer.assign([TopicPartition(self._topic, p) for p in range(PARTITIONS)])
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, 0.05):

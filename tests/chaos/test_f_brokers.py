@@ -41,7 +41,7 @@ def assert_exact(flow, topic):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_f15_rolling_restarts_and_new_leaders_have_no_effect(lab_factory):
     lab = lab_factory(brokers=3, settings={"*": QUICK}, heap="384m")
     flow = mirroring(lab)
@@ -49,7 +49,7 @@ def test_f15_rolling_restarts_and_new_leaders_have_no_effect(lab_factory):
     world = World(lab, None, {}, random.Random(15))
     writer = Writer(lab["A"].bootstrap, "orders")
     writer.start()
-    copying = Copying(endless(flow.lease(["orders"], seconds=300)))
+    copying = Copying(endless(flow.lease(["orders"], seconds=800)))
     try:
         for fault in (LeadersShuffled, RollingRestart, LeadersShuffled):
             for alias in "AB":

@@ -11,6 +11,17 @@ from heliograph.lab.proof import compare
 PARTITIONS = 2
 
 
+def empty(folder):
+    """As cleaners of temporary folders do; returns whether there was anything."""
+    found = list(folder.iterdir())
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return bool(found)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
@@ -31,7 +42,7 @@ def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
         offset-syncs.topic.replication.factor = 1
         heartbeats.topic.replication.factor = 1
         checkpoints.topic.replication.factor = 1
-        heliograph.lease.seconds = 3
+        heliograph.lease.seconds = 10
     """)
     a, b = client(lab["A"]), client(lab["B"])
     create_topic(a, topic_name, PARTITIONS)
@@ -44,25 +55,29 @@ def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
     mirror = MirrorProcess(config, tmp_path / "mirror.log")
     try:
         wait_for(lambda: copied() > 0, 180, "the mirror copies")
-        assert list(files.iterdir()), "this is where they are"
-        shutil.rmtree(files)
-        # Leases of 3 s: several rounds are planned without those files.
-        deadline = time.monotonic() + 10
+        assert empty(files), "this is where they are"
+        # Leases of 10 s: rounds are planned without those files.
+        deadline = time.monotonic() + 25
         while time.monotonic() < deadline:
             before = copied()
             wait_for(lambda before=before: copied() > before, 90, "copying goes on")
+        said = mirror.log_path.read_text()
+        assert "3 rounds in a row failed in Spark; starting another" in said
+        assert "NoSuchFileException" in said, "why"
         mirror.kill("driver", None)
-        files.mkdir(exist_ok=True)
+        empty(files)
         mirror = MirrorProcess(config, tmp_path / "mirror.log")
+        # Workers of the first may go on for a moment.
+        wait_for(mirror.lease_holders, 180, "a new one has workers")
         before = copied()
-        wait_for(lambda: copied() > before, 180, "a new one goes on")
+        wait_for(lambda: copied() > before, 90, "it goes on")
         producer.stop()
         wait_for(lambda: ends(a, topic_name) == ends(b, f"A.{topic_name}"), 90, "it catches up")
         proof = compare(a, b, topic_name, f"A.{topic_name}")
         assert proof.identical, proof
         assert proof.compared == producer.written * PARTITIONS
         assert mirror.stop()[0] == 0
-        assert "data loss" not in mirror.log_path.read_text()
+        assert "data-loss" not in mirror.log_path.read_text()
     finally:
         producer.stop()
         mirror.destroy()

@@ -71,7 +71,9 @@ def pieces(
         if legacy or following - position <= rules.small_bytes:
             most = min(end, position + min(MERGED_BYTES, rules.max_bytes))
             behind, last = _behind_small(records, position, following, most, rules.small_bytes)
-            if _epoch_of(records, last, epoch) != epoch:
+            if legacy or records[last + _MAGIC_AT] < 2:
+                behind = _behind_format(records, position, behind, legacy=legacy)
+            elif _epoch_of(records, last, epoch) != epoch:
                 behind = _behind_epoch(records, position, behind, epoch)
             if behind > following or legacy:
                 region = records[position:behind]
@@ -120,6 +122,13 @@ def _epoch_of(records: memoryview, position: int, unknown: int) -> int:
 def _behind_epoch(records: memoryview, position: int, end: int, epoch: int) -> int:
     """Where the first batch of another epoch begins, between two positions."""
     while position < end and _epoch_of(records, position, epoch) == epoch:
+        position += _PREFIX_BYTES + _read_length(records, position + 8)[0]
+    return position
+
+
+def _behind_format(records: memoryview, position: int, end: int, *, legacy: bool) -> int:
+    """Where the first batch of the other kind of format begins: the codec reads one kind a time."""
+    while position < end and (records[position + _MAGIC_AT] < 2) is legacy:
         position += _PREFIX_BYTES + _read_length(records, position + 8)[0]
     return position
 

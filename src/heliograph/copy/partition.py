@@ -5,7 +5,7 @@ Runs in executors. Invariants:
   fetched; ``ack_target`` is the offset that the next acknowledged batch must have;
 - queue and in_flight together hold consecutive sequences, oldest in flight first;
 - while ``alone``, one request is in flight at most: a broker that remembers no sequence would take
-  the second batch where it refused the first; ``holed`` says that it refused one;
+  the second batch where it refused the first; ``holed`` is one that it refused;
 - ``source_epoch`` is the leader epoch of the source as located, ``epoch`` that of the records read
   last; ``truncated_at`` is where the source ends if that is before what was mirrored;
 - ``ending`` is why the partition fails as soon as what was read before is acknowledged;
@@ -109,7 +109,7 @@ class PartitionCopy:
     epoch: int = -1
     truncated_at: int | None = None
     alone: bool = True
-    holed: bool = False
+    holed: Outgoing | None = None
     rules: Rules = field(default_factory=Rules)
     markers_from: float = 0.0
     looked_at: float = 0.0
@@ -174,7 +174,7 @@ class PartitionCopy:
         self.ack_target = position.target - position.missing
         self.queue.extend(gaps(position.missing))
         self.alone = not position.remembered
-        self.holed = False
+        self.holed = None
         self.broken, self.ending = "", None
         self.active = True
         self.resumes += 1

@@ -328,16 +328,17 @@ class TargetSide:
 
     def _skipped(self, p: PartitionCopy, outgoing: Outgoing) -> None:
         """A batch was taken behind one that was refused: the signature was forgotten between."""
-        self._desk.fail(
-            p,
-            PartitionError(
-                "target.hole",
-                f"{p.target} on {self._desk.context.flow.target} took source offsets"
-                f" {outgoing.first_source} to {outgoing.last_source} of {p.source}, but not the"
-                f" batch before them, after it had forgotten our sequence",
-                "delete the target topic to mirror it again from the start",
-            ),
+        assert p.holed is not None  # noqa: S101 - the caller looked
+        first, until = p.holed.first_source, outgoing.first_source
+        text = (
+            f"{p.target} on {self._desk.context.flow.target} took source offsets {until} to"
+            f" {outgoing.last_source} of {p.source}, but not [{first}, {until}) before them, after"
+            " it had forgotten our sequence"
         )
+        # Whoever resumes goes on behind the hole: this is the one time that it can be told.
+        self._desk.happened(p, "target.hole", text, first, until)
+        hint = "delete the target topic to mirror it again from the start"
+        self._desk.fail(p, PartitionError("target.hole", text, hint))
 
     def _marked(self, p: PartitionCopy, error: int) -> None:
         """Markers were written, or not."""
@@ -375,11 +376,11 @@ class TargetSide:
             return
         self._desk.free(p, len(outgoing.data))
         if not p.active:
-            if p.holed and answer.error == NONE:
+            if p.holed is not None and answer.error == NONE:
                 self._skipped(p, outgoing)
             return
         if answer.error != NONE:
-            p.holed = answer.error != OUT_OF_ORDER_SEQUENCE_NUMBER
+            p.holed = None if answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER else outgoing
             self._refused(p, outgoing, answer)
             return
         if answer.base_offset != p.ack_target and not self._shifted(p, outgoing, answer):

@@ -51,6 +51,8 @@ _MAX_BUFFERS = 512
 Buffer = bytes | bytearray | memoryview
 _INT = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">ihhih")
+#: Where a request beyond the first handshake was answered: these listeners do not turn us away.
+_known_addresses: set[str] = set()
 Login = Generator[Any, Any, None]
 """Yields SASL messages, is sent the answers to them, and ends when the broker is content."""
 
@@ -334,7 +336,11 @@ class Connection:
             raise self._broken(error) from error
         if count == 0:
             # A SASL listener tells anybody its versions, then hangs up on strangers.
-            stranger = self._correlation_id == 2 and not self._security.mechanism
+            stranger = (
+                self._correlation_id == 2
+                and not self._security.mechanism
+                and self.address not in _known_addresses
+            )
             hint = " at the first request (does this listener want SASL?)"
             raise self._broken("closed by the broker" + (hint if stranger else ""))
         return count

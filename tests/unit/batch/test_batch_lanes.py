@@ -126,6 +126,15 @@ def test_log_append_time_becomes_create_time_as_for_mm2():
 
 
 @pytest.mark.parametrize("magic", [0, 1])
+def test_f19_small_batches_of_old_and_new_formats_are_neighbours(magic):
+    old = [Record(o, 5000 + o, b"k%d" % o, b"v") for o in range(3)]
+    data = view(legacy(magic, old), batch(records(3)), batch(records(4)))
+    found = cut(data, rules=Rules())
+    assert [r.value for r in contents(found)] == [b"v"] * 5
+    assert source_offsets(found) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1])
 def test_f19_old_formats_are_written_anew(magic, codec):
     old = [Record(o, 5000 + o, b"k%d" % o, b"value-%d" % o) for o in range(3)]
