@@ -64,7 +64,7 @@ _FIRST_COPY_SECONDS = 300.0
 #: Memory of a process that has just been started says nothing.
 _SETTLED_SECONDS = 45.0
 #: However slowly a mirror catches up, there is an end.
-_CATCH_UP_SECONDS = 1200.0
+_CATCH_UP_SECONDS = 600.0
 
 
 @dataclass(slots=True)
