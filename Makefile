@@ -26,6 +26,7 @@ test: install  ## All tests, with real brokers, real Spark and the real MM2
 
 chaos: install  ## All fault tests, the slow ones too
 	$(BIN)/pytest tests/chaos -m ''
+	$(BIN)/pytest tests/integration -m full
 
 MINUTES ?= 30
 soak: install  ## Random faults under load, every record checked, MM2 beside it: MINUTES=30 SEED=n
