@@ -34,6 +34,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 def test_fetch_session(mirroring, topic_name, by_id):
     mirroring.create(topic_name, partitions=3)
     mirroring.write(topic_name, numbered(1), partition=0)
+    mirroring.ends(topic_name)  # every leader knows by now that it leads
     client = mirroring.source
     topic_id = client.metadata([topic_name]).topics[topic_name].topic_id
     connection = client.open(client.metadata([topic_name]).leader(topic_name, 0))

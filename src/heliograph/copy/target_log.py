@@ -62,10 +62,16 @@ class Foreign(NamedTuple):
 # -- pure -----------------------------------------------------------------------------------------
 
 
+def _first_of_ours(ledger: PartitionLedger) -> int:
+    """The first sequence that this flow wrote; what MM2 wrote before counts by target offset."""
+    return max(ledger.runs[0].sequence, ledger.inherited.end)
+
+
 def end_before(ledger: PartitionLedger, sequence: int) -> int:
     """Where the log ends by the ledger when the record before ``sequence`` is the last one."""
-    if sequence <= ledger.runs[0].sequence:
-        return ledger.target_of(ledger.runs[0].sequence)
+    first = _first_of_ours(ledger)
+    if sequence <= first:
+        return ledger.target_of(first)
     return ledger.target_of(sequence - 1) + 1
 
 
@@ -74,7 +80,7 @@ def agrees(ledger: PartitionLedger, sequence: int, target_end: int) -> bool:
 
     ``sequence`` is that of the next record. A gap announced before it may be filled or not.
     """
-    if sequence <= ledger.runs[0].sequence:
+    if sequence <= _first_of_ours(ledger):
         return True
     return target_end in {end_before(ledger, sequence), ledger.target_of(sequence)}
 
@@ -138,8 +144,8 @@ class TargetLog:
         if expected <= end and self._holds(partition, ledger, sequence - 1, expected - 1):
             return []
         found: list[Batch] = []
-        position = end
-        for asked, header in self._back(partition, end, ledger.runs[0].target):
+        position, begun = end, ledger.target_of(_first_of_ours(ledger))
+        for asked, header in self._back(partition, end, begun):
             if header is None or header.base_offset > asked:
                 # Retention or compaction took what is here: the ledger is as good as anything.
                 break
@@ -153,7 +159,7 @@ class TargetLog:
                 break
             found.insert(0, batch)
         else:
-            if not found and position <= ledger.runs[0].target:
+            if not found and position <= begun:
                 return None
         return found
 
