@@ -78,6 +78,7 @@ def test_f05_f06_kills_at_random_moments(lab, flow, tmp_path, kills):
         mirror.destroy()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_f07_stopped_and_continued_mirror_beside_a_new_one(lab, flow, tmp_path):
     config, topic, a, b = flow

@@ -160,6 +160,7 @@ def test_without_the_channel_receipts_tell_it_all(guarded, drive):
     assert driving.events(g.bad) == ["partition.failed", "partition.recovered"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarded", [6], indirect=True)
 def test_f31_a_source_that_hangs_is_told_and_so_is_its_return(guarded, drive):
     g = guarded

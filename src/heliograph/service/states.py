@@ -227,7 +227,9 @@ class FlowStates:
             return state(PartitionState.WAITING, w.measured_at, self._why_blind(w))
         if w.told is not None and w.told.state is not PartitionState.COPYING:
             return w.told
-        if w.held_back_since and now - w.held_back_since >= _TRANSACTION_SECONDS:
+        # By a later measurement, not by the clock: the two ends are asked for one after the other,
+        # so that any partition that grows looks held back for once.
+        if w.held_back_since and w.measured_at - w.held_back_since >= _TRANSACTION_SECONDS:
             held_back = w.measured.held_back if w.measured else 0
             why = f"{held_back:,} record(s) wait for an open transaction on {self._source}"
             return state(PartitionState.WAITING, w.held_back_since, why)

@@ -152,6 +152,14 @@ def test_an_open_transaction_is_waited_for_and_no_stall(flow):
     assert flow.look().state is S.COPYING
 
 
+def test_one_measurement_is_no_proof_of_an_open_transaction(flow):
+    for end in range(10, 100, 10):
+        flow.now += 2
+        flow.measure(end, end, 5)
+        flow.now += 7
+        assert flow.look().state is S.IDLE, "the log grew between two questions, and grows on"
+
+
 @pytest.mark.parametrize("state", [S.WAITING, S.THROTTLED, S.QUARANTINING, S.COPYING])
 def test_stalled_whatever_the_tasks_say(flow, state):
     flow.lease(3000)
