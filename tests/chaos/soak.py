@@ -63,8 +63,6 @@ _PROGRESS_SECONDS = 15.0
 _FIRST_COPY_SECONDS = 300.0
 #: Memory of a process that has just been started says nothing.
 _SETTLED_SECONDS = 45.0
-#: However slowly a mirror catches up, there is an end.
-_CATCH_UP_SECONDS = 600.0
 
 
 @dataclass(slots=True)
@@ -349,7 +347,7 @@ class Soak:
         """{mirror: seconds it took}; ends when all have, or those who have not make no progress."""
         caught = dict(caught)
         reached, moved = {}, {}
-        while time.monotonic() - since < _CATCH_UP_SECONDS:
+        while time.monotonic() - since < self.options["catch_up"]:
             source, there, _ = checker.progress()
             quiet = checker.quiet_for()
             now = time.monotonic()
@@ -394,6 +392,12 @@ class Soak:
     default=120,
     show_default=True,
     help="Seconds without progress after which a mirror is given up.",
+)
+@click.option(
+    "--catch-up",
+    default=600,
+    show_default=True,
+    help="Seconds after the load's end, and again after a restart, that mirrors have to catch up.",
 )
 @click.option("--folder", type=click.Path(path_type=Path), help="For data and logs; kept if given.")
 @click.option("--output", type=click.Path(path_type=Path), default=REPORT, help="The report.")
