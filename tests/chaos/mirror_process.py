@@ -131,6 +131,23 @@ class LiveProducer(threading.Thread):
         self._client.close()
 
 
+def configure(lab, folder, topics, replicas=1, keys=()):
+    """A mm2.properties that mirrors ``topics`` from A to B; ``keys`` are further lines."""
+    path = folder / "mm2.properties"
+    factors = ("", "offset-syncs.topic.", "heartbeats.topic.", "checkpoints.topic.")
+    lines = [
+        "clusters = A, B",
+        f"A.bootstrap.servers = {lab['A'].bootstrap}",
+        f"B.bootstrap.servers = {lab['B'].bootstrap}",
+        "A->B.enabled = true",
+        f"A->B.topics = {topics}",
+        *(f"{factor}replication.factor = {replicas}" for factor in factors),
+        *keys,
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
 def client(cluster):
     return ClusterClient(ClientSettings("x", cluster.client_properties()), "test")
 

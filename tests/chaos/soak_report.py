@@ -14,6 +14,12 @@ def write(path, soak, outcomes, faults, kinds):
     options = soak.options
     facts = describe()
     command = f"make soak MINUTES={options['minutes']:g} SEED={options['seed']}"
+    more = [
+        f"--{name.replace('_', '-')} {options[name]:g}" for name in ("every", "rate", "catch_up")
+    ]
+    more += [] if options["mm2"] else ["--no-mm2"]
+    more += [f"--faults {','.join(options['faults'])}"] if options["faults"] else []
+    command += f" SOAK_OPTIONS='{' '.join(more)}'"
     lines = [
         "# Soak: random faults under load, every record checked",
         "",

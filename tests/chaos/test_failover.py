@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from mirror_process import MirrorProcess, client, create_topic, wait_for
+from mirror_process import MirrorProcess, client, configure, create_topic, wait_for
 
 from heliograph.client.offsets import FlowOffsets
 from heliograph.config import load
@@ -76,20 +76,12 @@ def consume(consumer, processed, until, prefix=""):
 def test_a_group_of_120_partitions_goes_on_at_the_next_record(lab_factory, tmp_path, offsets):
     lab = lab_factory()
     a, b = lab["A"], lab["B"]
-    config = tmp_path / "mm2.properties"
-    config.write_text(f"""
-        clusters = A, B
-        A.bootstrap.servers = {a.bootstrap}
-        B.bootstrap.servers = {b.bootstrap}
-        A->B.enabled = true
-        A->B.topics = orders-.*
-        A->B.sync.group.offsets.enabled = true
-        heliograph.offsets = {offsets}
-        replication.factor = 1
-        offset-syncs.topic.replication.factor = 1
-        heartbeats.topic.replication.factor = 1
-        checkpoints.topic.replication.factor = 1
-    """)
+    config = configure(
+        lab,
+        tmp_path,
+        "orders-.*",
+        keys=["A->B.sync.group.offsets.enabled = true", f"heliograph.offsets = {offsets}"],
+    )
     with client(a) as admin:
         for topic in TOPICS:
             create_topic(admin, topic, PARTITIONS)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from confluent_kafka import Producer
-from mirror_process import MirrorProcess, client, ends, wait_for
+from mirror_process import MirrorProcess, client, configure, ends, wait_for
 
 from heliograph.lab.proof import compare
 from heliograph.wire import admin
@@ -53,17 +53,7 @@ class Writer(threading.Thread):
 @pytest.mark.timeout(420)
 def test_f01_f02_leaders_die_on_both_sides(lab_factory, tmp_path):
     lab = lab_factory(brokers=3, settings={"*": QUICK}, heap="384m")
-    config = tmp_path / "mm2.properties"
-    config.write_text(f"""
-        clusters = A, B
-        A.bootstrap.servers = {lab["A"].bootstrap}
-        B.bootstrap.servers = {lab["B"].bootstrap}
-        A->B.enabled = true
-        A->B.topics = orders
-        replication.factor = 3
-        offset-syncs.topic.replication.factor = 3
-        heartbeats.topic.replication.factor = 3
-    """)
+    config = configure(lab, tmp_path, "orders", replicas=3)
     a, b = client(lab["A"]), client(lab["B"])
     failed = admin.create_topics(a, [admin.NewTopic("orders", PARTITIONS, 3, {})], 60_000)
     assert not failed, failed

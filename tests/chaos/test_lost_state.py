@@ -4,7 +4,15 @@ import shutil
 import time
 
 import pytest
-from mirror_process import LiveProducer, MirrorProcess, client, create_topic, ends, wait_for
+from mirror_process import (
+    LiveProducer,
+    MirrorProcess,
+    client,
+    configure,
+    create_topic,
+    ends,
+    wait_for,
+)
 
 from heliograph.lab.proof import compare
 
@@ -31,19 +39,7 @@ def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
     files.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(files))
     monkeypatch.setenv("TMPDIR", str(files))
-    config = tmp_path / "mm2.properties"
-    config.write_text(f"""
-        clusters = A, B
-        A.bootstrap.servers = {lab["A"].bootstrap}
-        B.bootstrap.servers = {lab["B"].bootstrap}
-        A->B.enabled = true
-        A->B.topics = {topic_name}
-        replication.factor = 1
-        offset-syncs.topic.replication.factor = 1
-        heartbeats.topic.replication.factor = 1
-        checkpoints.topic.replication.factor = 1
-        heliograph.lease.seconds = 10
-    """)
+    config = configure(lab, tmp_path, topic_name, keys=["heliograph.lease.seconds = 10"])
     a, b = client(lab["A"]), client(lab["B"])
     create_topic(a, topic_name, PARTITIONS)
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from confluent_kafka import Producer
-from mirror_process import MirrorProcess, client, create_topic, ends, wait_for
+from mirror_process import MirrorProcess, client, configure, create_topic, ends, wait_for
 
 STALLED_AFTER = 8
 PATIENCE = 240
@@ -16,21 +16,16 @@ class Watched:
 
     def __init__(self, lab, folder):
         self.lab = lab
-        config = folder / "mm2.properties"
-        config.write_text(f"""
-            clusters = A, B
-            A.bootstrap.servers = {lab["A"].bootstrap}
-            B.bootstrap.servers = {lab["B"].bootstrap}
-            A->B.enabled = true
-            A->B.topics = t
-            heartbeats.replication.enabled = false
-            heliograph.stalled.after.seconds = {STALLED_AFTER}
-            heliograph.lease.seconds = 5
-            replication.factor = 1
-            offset-syncs.topic.replication.factor = 1
-            heartbeats.topic.replication.factor = 1
-            checkpoints.topic.replication.factor = 1
-        """)
+        config = configure(
+            lab,
+            folder,
+            "t",
+            keys=[
+                "heartbeats.replication.enabled = false",
+                f"heliograph.stalled.after.seconds = {STALLED_AFTER}",
+                "heliograph.lease.seconds = 5",
+            ],
+        )
         self.here, self.there = client(lab["A"]), client(lab["B"])
         create_topic(self.here, "t", 3)
         self.mirror = MirrorProcess(config, folder / "mirror.log", "-o", "json")

@@ -4,7 +4,15 @@ import re
 import time
 
 import pytest
-from mirror_process import LiveProducer, MirrorProcess, client, create_topic, ends, wait_for
+from mirror_process import (
+    LiveProducer,
+    MirrorProcess,
+    client,
+    configure,
+    create_topic,
+    ends,
+    wait_for,
+)
 
 from heliograph.lab.proof import compare
 
@@ -17,18 +25,7 @@ STANDING_BY = (
 
 @pytest.fixture
 def flow(lab, topic_name, tmp_path):
-    config = tmp_path / "mm2.properties"
-    config.write_text(f"""
-        clusters = A, B
-        A.bootstrap.servers = {lab["A"].bootstrap}
-        B.bootstrap.servers = {lab["B"].bootstrap}
-        A->B.enabled = true
-        A->B.topics = {topic_name}
-        replication.factor = 1
-        offset-syncs.topic.replication.factor = 1
-        heartbeats.topic.replication.factor = 1
-        checkpoints.topic.replication.factor = 1
-    """)
+    config = configure(lab, tmp_path, topic_name)
     a, b = client(lab["A"]), client(lab["B"])
     create_topic(a, topic_name, PARTITIONS)
     yield config, topic_name, a, b
