@@ -55,7 +55,7 @@ def _print(console: Console, reports: Sequence[Report]) -> None:
 
 
 def _table(report: Report) -> Table:
-    table = Table(title=escape(f"{report.flow}: verified"), title_justify="left")
+    table = Table(title=escape(f"{report.flow}: source and target compared"), title_justify="left")
     for name in ("topic", "partitions", "ranges", "records", "MB", "batches by digest",
                  "by record", "differences", "not mirrored yet", "result"):  # fmt: skip
         table.add_column(name, justify="left" if name in {"topic", "result"} else "right",
