@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heliograph.batch.crc import crc32c
+from heliograph.batch.crc import crc32c, joined
 from heliograph.batch.header import HEADER, HEADER_BYTES, header_at
 from heliograph.batch.pieces import Piece, Rules
 
 #: With fewer rows, or with more changes of a varint's length, a table is not worth its columns.
 _LEAST_ROWS, _MOST_CHANGES = 16, 32
 _MAGIC = 2
+#: What a CRC covers begins here.
+_CHECKED_FROM = 21
 _TABLE = np.dtype([
     ("base_offset", ">i8"), ("length", ">i4"), ("epoch", ">i4"), ("magic", "i1"), ("crc", ">u4"),
     ("attributes", ">i2"), ("last_delta", ">i4"), ("base_timestamp", ">i8"),
@@ -56,7 +58,8 @@ def merge_alike(region: memoryview, start: int, rules: Rules) -> Piece | None:
         or (offsets != np.arange(first, first + rows)).any()
         or zeros.any()
         or (sizes != sizes[0]).any()
-        or not _crcs_match(region, size, table["crc"].tolist())
+        or crc32c(cells[:, _CHECKED_FROM:].tobytes())
+        != joined(table["crc"].astype(np.uint32), size - _CHECKED_FROM)
     ):
         return None
     return _merged(cells[:, HEADER_BYTES + prefix + 3 :], table, first, rules)
@@ -72,35 +75,37 @@ def _merged(content: Bytes, table: Any, first: int, rules: Rules) -> Piece | Non
     changes = np.flatnonzero(np.diff(widths)) + 1
     if len(changes) > _MOST_CHANGES or (times < 0).any():
         return None
-    parts = [bytes(HEADER_BYTES)]
     edges = [0, *changes.tolist(), rows]
+    blocks: list[tuple[int, int, int, bytes]] = []
+    size = HEADER_BYTES
     for begin, end in pairwise(edges):
-        time_width, place_width = divmod(int(widths[begin]), 16)
-        body = 1 + time_width + place_width + content.shape[1]
-        head = np.frombuffer(_varint(body << 1), np.uint8)
-        at = len(head) + 1
-        block = np.empty((end - begin, len(head) + body), np.uint8)
-        block[:, : len(head)] = head
-        block[:, len(head)] = 0
-        _put(block[:, at : at + time_width], times[begin:end])
-        _put(block[:, at + time_width : at + time_width + place_width], places[begin:end])
-        block[:, at + time_width + place_width :] = content[begin:end]
-        parts.append(block.tobytes())
-    batch = bytearray(b"".join(parts))
-    if len(batch) > rules.max_bytes:
+        body = 1 + sum(divmod(int(widths[begin]), 16)) + content.shape[1]
+        head = _varint(body << 1)
+        blocks.append((begin, end, len(head) + body, head))
+        size += (end - begin) * (len(head) + body)
+    if size > rules.max_bytes:
         return None
+    made = np.empty(size, np.uint8)
+    position = HEADER_BYTES
+    for begin, end, row, head in blocks:
+        following = position + (end - begin) * row
+        block = made[position:following].reshape(end - begin, row)
+        position, at = following, len(head)
+        time_width, place_width = divmod(int(widths[begin]), 16)
+        block[:, :at] = np.frombuffer(head, np.uint8)
+        block[:, at] = 0
+        at += 1
+        _put(block[:, at : at + time_width], times[begin:end])
+        at += time_width
+        _put(block[:, at : at + place_width], places[begin:end])
+        block[:, at + place_width :] = content[begin:end]
+    batch = made.data
     HEADER.pack_into(
-        batch, 0, 0, len(batch) - 12, -1, _MAGIC, 0, 0, rows - 1, int(stamps[0]),
+        batch, 0, 0, size - 12, -1, _MAGIC, 0, 0, rows - 1, int(stamps[0]),
         int(stamps.max()), -1, -1, -1, rows,
     )  # fmt: skip
-    view = memoryview(batch)
-    batch[17:21] = crc32c(view[21:]).to_bytes(4, "big")
-    return Piece(header_at(view, 0), view, [(first, rows)], rows, first + rows)
-
-
-def _crcs_match(region: memoryview, size: int, crcs: list[int]) -> bool:
-    ends = range(size, len(region) + 1, size)
-    return [crc32c(region[end - size + 21 : end]) for end in ends] == crcs
+    batch[17:_CHECKED_FROM] = crc32c(batch[_CHECKED_FROM:]).to_bytes(4, "big")
+    return Piece(header_at(batch, 0), batch, [(first, rows)], rows, first + rows)
 
 
 def _prefix_bytes(row: Bytes) -> int:
@@ -114,7 +119,7 @@ def _prefix_bytes(row: Bytes) -> int:
 def _widths(values: Numbers) -> Numbers:
     """How many bytes each value takes as a varint."""
     widths = np.ones(len(values), np.int64)
-    for bits in range(7, 63, 7):
+    for bits in range(7, int(values.max()).bit_length(), 7):
         widths += values >> bits > 0
     return widths
 

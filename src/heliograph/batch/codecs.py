@@ -1,13 +1,13 @@
 """Compression of batches that are built anew, and of many small ones at once. Runs in executors.
 
-Most of the time of a small frame goes into setting its decoder up. Frames of gzip, lz4 and zstd may
-stand one behind the other, so the small batches of an answer are decompressed in one call.
+Most of the time of a small frame goes into setting its decoder up. Frames of lz4 and zstd may stand
+one behind the other, so the small batches of an answer are decompressed in one call; and all that
+was compressed by one codec is decoded at once.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -16,6 +16,7 @@ from typing import Any
 import cramjam
 from aiokafka.codec import snappy_encode
 from aiokafka.record.default_records import DefaultRecordBatch
+from isal import isal_zlib
 
 from heliograph.batch.crc import crc32c
 from heliograph.batch.header import HEADER, HEADER_BYTES
@@ -24,10 +25,11 @@ from heliograph.batch.header import HEADER, HEADER_BYTES
 Stamped = tuple[int, Any]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-#: Not worth it, or impossible: snappy's blocks have a header that must not be repeated.
-_ONE_BY_ONE = frozenset({NONE, SNAPPY})
 _CODEC_MASK = 0x07
 _GZIP_FORMAT = 31
+#: How frames of several snappy blocks begin; two version numbers follow.
+_XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\0", 16
+_unpack_snappy = cramjam.snappy.decompress_raw
 #: Merged batches compress better than the small ones they are made of, even at the quickest level.
 _LEVEL = 1
 _LENGTH = struct.Struct(">i")
@@ -60,18 +62,12 @@ def records_of(region: bytes, batches: Sequence[DefaultRecordBatch]) -> Iterator
     position = 0
     for codec, group in groupby(batches, _codec):
         alike = list(group)
-        if codec in _ONE_BY_ONE:
-            yield from ((r.timestamp, r) for batch in alike for r in batch)
-            # Frames are found by their batches' lengths, so those are followed here too.
-            for _ in alike:
-                position += _PREFIX_BYTES + _read_length(region, position + 8)[0]
-        else:
-            frames = []
-            for _ in alike:
-                following = position + _PREFIX_BYTES + _read_length(region, position + 8)[0]
-                frames.append(region[position + HEADER_BYTES : following])
-                position = following
-            yield from _records_at_once(codec, frames, alike)
+        frames = []
+        for _ in alike:
+            following = position + _PREFIX_BYTES + _read_length(region, position + 8)[0]
+            frames.append(region[position + HEADER_BYTES : following])
+            position = following
+        yield from _records_at_once(codec, frames, alike)
 
 
 def _records_at_once(
@@ -94,8 +90,7 @@ def _records_at_once(
 
 def _compress(codec: int, data: bytes) -> bytes:
     if codec == GZIP:
-        packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_FORMAT)
-        return packer.compress(data) + packer.flush()
+        return isal_zlib.compress(data, _LEVEL, _GZIP_FORMAT)
     if codec == SNAPPY:
         return bytes(snappy_encode(data))
     if codec == LZ4:
@@ -110,11 +105,31 @@ def _compress(codec: int, data: bytes) -> bytes:
 
 def _decompress(codec: int, frames: list[bytes]) -> bytes:
     """The contents of frames, one behind the other."""
+    if codec == NONE:
+        return b"".join(frames)
+    if codec == SNAPPY:
+        return b"".join([block for frame in frames for block in _snappy_blocks(frame)])
     if codec == GZIP:
         # A decoder for many members is slower than many for one.
-        return b"".join([zlib.decompress(frame, _GZIP_FORMAT) for frame in frames])
+        return b"".join([isal_zlib.decompress(frame, _GZIP_FORMAT) for frame in frames])
     if codec == LZ4:
         return bytes(cramjam.lz4.decompress(b"".join(frames)))
     if codec == ZSTD:
         return bytes(cramjam.zstd.decompress(b"".join(frames)))
     raise ValueError(f"unknown codec {codec}")
+
+
+def _snappy_blocks(frame: bytes) -> list[Any]:
+    """The contents of a frame: one block, or several behind a header (xerial, as Java writes)."""
+    if not frame.startswith(_XERIAL):
+        return [_unpack_snappy(frame)]
+    position = _XERIAL_BYTES
+    blocks = []
+    while position < len(frame):
+        (size,) = _read_length(frame, position)
+        position += _LENGTH.size
+        if not 0 < size <= len(frame) - position:
+            raise ValueError(f"a snappy block of {size} bytes")
+        blocks.append(_unpack_snappy(frame[position : position + size]))
+        position += size
+    return blocks

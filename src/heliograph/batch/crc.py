@@ -4,6 +4,9 @@ A CRC is linear: for two messages of one length, the xor of their CRCs depends o
 messages alone. A batch whose header is stamped therefore gets its new CRC from its old one, the two
 headers and the number of bytes behind them, which are not even looked at. Bytes that were damaged
 on their way keep a CRC that does not match, so that the target refuses them.
+
+The same linearity makes the CRC of messages one behind the other out of the CRC of each, so that
+many small ones are checked by reading them once, as if they were one.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ from __future__ import annotations
 from array import array
 from functools import lru_cache
 
+import numpy as np
 from crc32c import crc32c
+from numpy.typing import NDArray
 
-__all__ = ["MAX_UNREAD_BYTES", "crc32c", "restamped"]
+__all__ = ["MAX_UNREAD_BYTES", "crc32c", "joined", "restamped"]
+
+Registers = NDArray[np.uint32]
 
 _ONES = 0xFFFFFFFF
 #: A shift is made of whole blocks, by table, and of what is left, by running over zeros.
@@ -48,12 +55,47 @@ def _over_zeros(register: int, zeros: memoryview) -> int:
 
 @lru_cache(maxsize=MAX_UNREAD_BYTES // _BLOCK_BYTES + 1)
 def _shift_by_blocks(blocks: int) -> array[int]:
-    """For each byte of a register, at each of its four places: what it becomes."""
-    zeros = memoryview(bytes(blocks * _BLOCK_BYTES))
-    table = array("I", bytes(4 * 1024))
+    """As `_shift`, by whole blocks; an array, because single places are looked up."""
+    return array("I", _shift(blocks * _BLOCK_BYTES).tobytes())
+
+
+def joined(crcs: Registers, size: int) -> int:
+    """The CRC of messages one behind the other, from theirs; each has ``size`` bytes."""
+    level = 0
+    while len(crcs) > 1:
+        if len(crcs) % 2:
+            # What has no bytes changes nothing before the others.
+            crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
+        crcs = _shifted(_shift_doubled(size, level), crcs[::2]) ^ crcs[1::2]
+        level += 1
+    return int(crcs[0])
+
+
+@lru_cache(maxsize=256)
+def _shift_doubled(size: int, times: int) -> Registers:
+    """What ``size`` bytes doubled so many times do, as a table for `_shifted`."""
+    if not times:
+        return _shift(size)
+    half = _shift_doubled(size, times - 1)
+    return _shifted(half, half)
+
+
+def _shifted(table: Registers, registers: Registers) -> Registers:
+    found: Registers = (
+        table[registers & 255]
+        ^ table[256 + (registers >> 8 & 255)]
+        ^ table[512 + (registers >> 16 & 255)]
+        ^ table[768 + (registers >> 24)]
+    )
+    return found
+
+
+def _shift(size: int) -> Registers:
+    """For each byte of a register, at each of its four places: what ``size`` zeros make of it."""
+    zeros = memoryview(bytes(size))
+    table = np.zeros(4 * 256, np.uint32)
     for bit in range(32):
         place, value = 256 * (bit // 8), 1 << bit % 8
-        shifted = _over_zeros(1 << bit, zeros)
-        for lower in range(value):
-            table[place + value + lower] = table[place + lower] ^ shifted
+        below = table[place : place + value]
+        table[place + value : place + 2 * value] = below ^ _over_zeros(1 << bit, zeros)
     return table

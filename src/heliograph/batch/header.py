@@ -25,6 +25,8 @@ _CODEC_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+#: Part of a transaction, or the marker at its end.
+IN_TRANSACTION = _TRANSACTIONAL | _CONTROL
 
 #: One signature never has more than one generation: sequences only ever grow (mod 2^31).
 PRODUCER_EPOCH = 0

@@ -18,7 +18,13 @@ import numpy as np
 
 from heliograph.batch.alike import merge_alike
 from heliograph.batch.crc import MAX_UNREAD_BYTES
-from heliograph.batch.header import HEADER_BYTES, BatchHeader, crc_matches, header_at
+from heliograph.batch.header import (
+    HEADER_BYTES,
+    IN_TRANSACTION,
+    BatchHeader,
+    crc_matches,
+    header_at,
+)
 from heliograph.batch.pieces import (
     AbortedTransactions,
     CorruptBatch,
@@ -86,8 +92,8 @@ def pieces(
                 continue
         header, batch = header_at(records, position), records[position:following]
         position = following
-        last = header.last_offset
-        if (header.transactional or header.control) and transactions.skips(
+        last = header.base_offset + header.last_offset_delta
+        if header.attributes & IN_TRANSACTION and transactions.skips(
             last, header.producer_id, control=header.control
         ):
             if last >= start:

@@ -17,6 +17,7 @@ from typing import Any
 import cramjam
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
+from isal.igzip_lib import IsalError
 
 from heliograph.batch.codecs import NONE, compressed, records_of
 from heliograph.batch.header import header_at
@@ -31,7 +32,7 @@ _NOTHING = -1
 #: What the codecs raise on records that cannot be read.
 UNREADABLE = (
     ValueError, IndexError, EOFError, RuntimeError, OSError, struct.error, zlib.error,
-    cramjam.DecompressionError,
+    IsalError, cramjam.DecompressionError,
 )  # fmt: skip
 _attributes = attrgetter("attributes")
 #: Batches built anew reach this size: large enough to fill a long-distance link, and half of the

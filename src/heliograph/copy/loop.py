@@ -136,7 +136,11 @@ class CopyLoop:
         # TLS may hold decrypted bytes that the kernel knows nothing of.
         buffered = [link for connection, link in watched.values() if connection.has_buffered_input]
         timeout = 0 if buffered else self._timeout_ms(until)
+        self._target.gather()
         ready = [watched[descriptor][1] for descriptor, _ in self._poll.poll(timeout)]
+        if not ready:
+            # There may be answers, if fewer than were to be gathered.
+            ready = [link for link in self._target.links.values() if link.busy]
         for link in ready + [link for link in buffered if link not in ready]:
             if isinstance(link, TargetLink):
                 self._target.react(link)

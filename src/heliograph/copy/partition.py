@@ -11,6 +11,7 @@ Runs in executors. Invariants:
 - ``ending`` is why the partition fails as soon as what was read before is acknowledged;
 - ``failed`` is why the last attempt ended, None during the next one; ``failing`` stands from the
   first failure, ``disturbed_at`` from the first disturbance, until an attempt is ``proven`` good;
+- ``reading`` while the next fetch asks for more, and nothing but a new position changes that;
 - ``queued_bytes`` wait for, or at, the broker ``held_by``;
 - ``reached`` is where the log of the target topic ``reached_in`` ended, as far as is known; the
   fields ``foreign_...`` are what was found in it that is not ours, and what was told of that;
@@ -94,6 +95,7 @@ class PartitionCopy:
     source_epoch: int = -1
     target_leader: int = -1
     active: bool = False
+    reading: bool = False
     position: int = 0
     contiguous: int = 0
     sequence: int = 0
@@ -185,14 +187,16 @@ class PartitionCopy:
         Returns the runs that the ledger must hold before they are sent, and how many markers go
         before them.
         """
-        announced, missing = [], 0
+        announced: list[Run] = []
+        missing = 0
         for source, count in runs:
             if source != self.contiguous:
                 if self.fills and source - self.target_next <= MOST_MARKERS:
                     missing = max(source - self.target_next, 0)
                     self.target_next += missing
                 announced.append(Run(self.sequence, source, self.target_next))
-            announced += self._contradictions(source, count)
+            if self.foretold:
+                announced += self._contradictions(source, count)
             self.contiguous = source + count
             self.sequence += count
             self.target_next += count
@@ -223,7 +227,8 @@ class PartitionCopy:
         self.bytes += len(outgoing.data)
         self.batches += 1
         self.attempts = 0
-        self.proven()
+        if self.failing is not None or self.disturbed_at:
+            self.proven()
 
     def proven(self) -> None:
         """Copying works, whatever was before."""

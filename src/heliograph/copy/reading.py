@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.batch.lanes import pieces
-from heliograph.batch.pieces import CorruptBatch, NewEpoch, Refused
+from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused
 from heliograph.copy.desk import Desk
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
@@ -110,12 +110,14 @@ class SourceSide:
         session = self.links[p.source_leader].session
         if p.ending is not None:
             # What could be read before it is mirrored first.
+            p.reading = False
             session.drop(p.source)
             if not p.queue and not p.in_flight:
                 self._desk.fail(p, p.ending)
             return
         full = p.queued_bytes > self._desk.context.fetch_max_bytes or self._target.is_aside(p)
         finished = p.lease.until is not None and p.position >= p.lease.until
+        p.reading = not (full or finished)
         if full or finished:
             session.drop(p.source)
         else:
@@ -266,8 +268,23 @@ class SourceSide:
         rules = p.rules
         if self._target.distance(p) >= _FAR_SECONDS:
             rules = rules._replace(small_bytes=_FAR_SMALL_BYTES)
+        signature = self._desk.context.producer_id
         for piece in pieces(fetched.records, p.position, fetched.aborted, rules, p.epoch):
-            if isinstance(piece, int):
+            if isinstance(piece, Piece):
+                sequence = p.sequence
+                runs, missing = p.stage(piece.runs)
+                if runs:
+                    announced += runs
+                    yield from gaps(missing)
+                p.position = piece.next_offset
+                yield Outgoing(
+                    piece.signed(signature, sequence),
+                    sequence,
+                    piece.record_count,
+                    piece.runs,
+                    piece.next_offset,
+                )
+            elif isinstance(piece, int):
                 p.position = piece
             elif isinstance(piece, NewEpoch):
                 # An earlier one than was announced: of records that nobody wrote, and the source
@@ -275,21 +292,8 @@ class SourceSide:
                 anew = piece.epoch < p.epoch
                 p.contradicts, p.epoch = p.contradicts or anew, piece.epoch
                 marks.append(EpochMark(p.sequence, piece.epoch, anew))
-            elif isinstance(piece, Refused):
-                self._set_aside(p, piece)
             else:
-                sequence = p.sequence
-                runs, missing = p.stage(piece.runs)
-                announced += runs
-                yield from gaps(missing)
-                p.position = piece.next_offset
-                yield Outgoing(
-                    data=piece.signed(self._desk.context.producer_id, sequence),
-                    sequence=sequence,
-                    count=piece.record_count,
-                    runs=piece.runs,
-                    next_source=piece.next_offset,
-                )
+                self._set_aside(p, piece)
         if p.fills and p.position > p.contiguous:
             # Markers and aborted data at the end: nothing may follow for long, but whoever has read
             # the source to its end must find the same end on the target.

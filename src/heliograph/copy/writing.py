@@ -16,6 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from heliograph.copy.desk import SETTLE_SECONDS, Desk
@@ -47,6 +48,11 @@ from heliograph.wire.produce import Produced, Producer
 from heliograph.wire.rights import denied, missing_right
 
 _MAX_IN_FLIGHT = 5
+#: Brokers work on one request of a connection at a time. One that is near has enough to do with so
+#: few more: until then its answers are gathered, and the next requests leave together.
+_REFILL_AT, _NEAR_SECONDS = 2, 0.002
+#: Of an answer about markers, whatever it says.
+_MARKED_BYTES = 8
 #: One produce request: large enough to fill a link, far below socket.request.max.bytes (100 MB).
 _REQUEST_BYTES = 8 << 20
 #: A broker is slow when an answer takes this long, or many times as long as the quickest one.
@@ -54,10 +60,11 @@ _SLOW_SECONDS, _SLOW_TIMES = 0.25, 4
 
 
 class _Sent(NamedTuple):
-    """A request in flight: what it was, and when it left."""
+    """A request in flight: what it was, when it left, and how long its answer is at least."""
 
     markers: bool
     at: float
+    answer_bytes: int
 
 
 @dataclass(slots=True)
@@ -65,6 +72,7 @@ class TargetLink:
     """A target broker: requests in flight and partitions with something to send.
 
     ``shortest_answer`` is the quickest answer so far, in seconds: how far away the broker is.
+    ``busy`` while a broker that is near has enough to do.
     """
 
     node: int
@@ -73,12 +81,28 @@ class TargetLink:
     shortest_answer: float = float("inf")
     ready: dict[TopicPartition, PartitionCopy] = field(default_factory=dict)
     aside: bool = False
+    busy: bool = False
     ask_again_at: float = 0.0
 
     @property
     def connection(self) -> Connection:
         """The producer's connection."""
         return self.producer.connection
+
+    def may_send(self) -> bool:
+        """Whether there is something to send, and it is time to."""
+        in_flight = len(self.sent)
+        if in_flight >= _MAX_IN_FLIGHT:
+            self.busy = self.shortest_answer < _NEAR_SECONDS
+        elif in_flight <= _REFILL_AT:
+            self.busy = False
+        return bool(self.ready) and in_flight < _MAX_IN_FLIGHT and not self.busy
+
+    def gather(self) -> None:
+        """Be woken when it has answered enough for `may_send`."""
+        answers = len(self.sent) - _REFILL_AT if self.busy else 0
+        enough = sum(sent.answer_bytes for sent in islice(self.sent, max(answers, 0)))
+        self.connection.wake_for(max(enough, 1))
 
     def waited(self, now: float) -> float:
         """How many seconds the oldest request waits for its answer, those of a quota left out."""
@@ -224,10 +248,16 @@ class TargetSide:
                 # The broker does not read: what is sent now only waits in its socket.
                 continue
             try:
-                while link.ready and len(link.sent) < _MAX_IN_FLIGHT:
+                while link.may_send():
                     self._send(link)
+                link.connection.flush()
             except WireError as error:
                 self.lose(link, str(error))
+
+    def gather(self) -> None:
+        """Be woken when there is something to do for a broker, not for each of its answers."""
+        for link in self.links.values():
+            link.gather()
 
     def react(self, link: TargetLink) -> None:
         """Write on, and take in every answer that is here."""
@@ -313,10 +343,10 @@ class TargetSide:
                 break
         now = time.monotonic()
         if batches:
-            link.sent.append(_Sent(markers=False, at=now))
-            link.producer.send(batches)
+            answer_bytes = link.producer.send(batches, flush=False)
+            link.sent.append(_Sent(markers=False, at=now, answer_bytes=answer_bytes))
         if counts:
-            link.sent.append(_Sent(markers=True, at=now))
+            link.sent.append(_Sent(markers=True, at=now, answer_bytes=_MARKED_BYTES))
             markers.send(link.connection, self._desk.context.marker_id, counts)
 
     def _go_on(self, p: PartitionCopy) -> None:
@@ -390,7 +420,7 @@ class TargetSide:
         self._syncs.acknowledged(
             p.source, outgoing.first_source, outgoing.last_source, p.ack_target - 1
         )
-        if p.queued_bytes <= self._desk.context.fetch_max_bytes // 2:
+        if not p.reading and p.queued_bytes <= self._desk.context.fetch_max_bytes // 2:
             self._drained(p)
 
     def _shifted(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> bool:

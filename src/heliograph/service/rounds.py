@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 _LEAD_SECONDS = 1.0
 #: Two rounds hold the same partitions for this long; the sequences keep them from harm.
 _OVERLAP_SECONDS = 0.03
-#: The first round is short, so that sizes and errors are known early.
-_FIRST_ROUND_SECONDS = 5.0
+#: The first round is short: it was dealt without knowing rates. What happens in it is told live.
+_FIRST_ROUND_SECONDS = 15.0
 _FAILED_PAUSE_SECONDS = 0.5
 #: How often flows that are another mirror's are looked at again.
 _TURNED_AWAY_SECONDS = 0.2

@@ -16,8 +16,10 @@ import struct
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
+from itertools import islice
 from typing import Any
 
+import numpy as np
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -68,11 +70,12 @@ class Connection:
         self._socket: socket.socket | None = None
         self._correlation_id = 0
         self._expected: deque[int] = deque()
-        self._outgoing: deque[memoryview] = deque()
+        self._outgoing: deque[Buffer] = deque()
+        self._unsent = 0
         self._inbox = memoryview(bytearray(_INBOX_BYTES))
         self._inbox_start = self._inbox_end = 0
         self._emptied = False
-        self._frame: bytearray | None = None
+        self._frame: memoryview | None = None
         self._frame_filled = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._renew_at = float("inf")
@@ -152,8 +155,19 @@ class Connection:
 
     # -- requests -----------------------------------------------------------------------------
 
-    def send(self, api_key: int, version: int, flexible: bool, parts: Sequence[Buffer]) -> None:
-        """Queue one request made of ``parts`` and write as much as the kernel takes now."""
+    def send(
+        self,
+        api_key: int,
+        version: int,
+        flexible: bool,
+        parts: Sequence[Buffer],
+        *,
+        flush: bool = True,
+    ) -> None:
+        """Queue one request made of ``parts`` and write as much as the kernel takes now.
+
+        Whoever sends several at once calls `flush` after the last one instead.
+        """
         if self._renewal is None and time.monotonic() >= self._renew_at:
             self._begin_renewal()
         if self._renewal is not None:
@@ -161,6 +175,8 @@ class Connection:
             self._held.append((api_key, version, flexible, parts))
         else:
             self._queue(api_key, version, flexible, parts)
+            if flush:
+                self.flush()
 
     def _queue(self, api_key: int, version: int, flexible: bool, parts: Sequence[Buffer]) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -170,10 +186,10 @@ class Connection:
             size, api_key, version, self._correlation_id, len(self._client_id)
         )
         self._expected.append(self._correlation_id)
-        self._outgoing.append(memoryview(header + client_id))
+        self._outgoing.append(header + client_id)
         # An empty buffer would never be seen to leave.
-        self._outgoing.extend(memoryview(part) for part in parts if len(part))
-        self.flush()
+        self._outgoing.extend([part for part in parts if part])
+        self._unsent += _INT.size + size
 
     @property
     def wants_write(self) -> bool:
@@ -189,10 +205,14 @@ class Connection:
                 return
             except OSError as error:
                 raise self._broken(error) from error
+            self._unsent -= sent
+            if not self._unsent:
+                self._outgoing.clear()
+                return
             while sent:
                 first = self._outgoing[0]
                 if sent < len(first):
-                    self._outgoing[0] = first[sent:]
+                    self._outgoing[0] = memoryview(first)[sent:]
                     break
                 sent -= len(first)
                 self._outgoing.popleft()
@@ -201,8 +221,9 @@ class Connection:
         sock = self._require()
         if isinstance(sock, ssl.SSLSocket):
             return sock.send(self._outgoing[0])
-        buffers = [b for b, _ in zip(self._outgoing, range(_MAX_BUFFERS), strict=False)]
-        return sock.sendmsg(buffers)
+        if len(self._outgoing) <= _MAX_BUFFERS:
+            return sock.sendmsg(self._outgoing)
+        return sock.sendmsg(islice(self._outgoing, _MAX_BUFFERS))
 
     def receive(self) -> memoryview | None:
         """The next whole response, after its correlation id; None if it is not here yet.
@@ -210,7 +231,9 @@ class Connection:
         The returned memory is fresh and writable: batches are stamped in place in it.
         """
         while True:
-            frame = self._frame or self._begin_frame()
+            frame = self._frame
+            if frame is None:
+                frame = self._begin_frame()
             if frame is None or not self._fill_frame(frame):
                 return None
             self._frame = None
@@ -219,8 +242,8 @@ class Connection:
             if correlation_id != expected:
                 raise self._broken(f"answered request {correlation_id} instead of {expected}")
             if self._renewal_step is None or self._renewal_step[0] != correlation_id:
-                return memoryview(frame)[4:]
-            self._go_on_renewing(memoryview(frame)[4:])
+                return frame[4:]
+            self._go_on_renewing(frame[4:])
 
     def wait(self, timeout: float) -> memoryview:
         """Block until the next response is here."""
@@ -281,7 +304,7 @@ class Connection:
         self.close()
         return ConnectionFailed(f"connection to {self.address} broke: {why}")
 
-    def _begin_frame(self) -> bytearray | None:
+    def _begin_frame(self) -> memoryview | None:
         """The memory for the next frame, with what has come of it; None before its size is here."""
         while self._inbox_end - self._inbox_start < _INT.size:
             if self._emptied:
@@ -302,19 +325,24 @@ class Connection:
             shown = bytes(self._inbox[self._inbox_start : start])
             self.close()
             raise NotKafka(_not_kafka(self.address, shown))
-        self._frame = frame = bytearray(size)
         here = self._inbox[start : min(start + size, self._inbox_end)]
-        frame[: len(here)] = here
+        if len(here) == size:
+            frame = memoryview(bytearray(here))
+        else:
+            # Not zeroed: for large answers that would cost as much as taking them from the kernel.
+            frame = np.empty(size, np.uint8).data
+            frame[: len(here)] = here
+        self._frame = frame
         self._frame_filled = len(here)
         self._inbox_start = start + len(here)
         return frame
 
-    def _fill_frame(self, frame: bytearray) -> bool:
+    def _fill_frame(self, frame: memoryview) -> bool:
         missing = len(frame) - self._frame_filled
         if not missing:
             return True
         self._emptied = False
-        rest = memoryview(frame)[self._frame_filled :]
+        rest = frame[self._frame_filled :]
         while missing:
             count = self._read(rest)
             if not count:
@@ -350,10 +378,22 @@ class Connection:
 
         Never for more than is missing: the kernel would wait for bytes that nobody sends.
         """
-        wanted = _PIECE_BYTES if missing >= _PIECE_BYTES else 1
-        if wanted != self._low_water and self._security.ssl_context is None and self._socket:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
-            self._low_water = wanted
+        self._set_low_water(_PIECE_BYTES if missing >= _PIECE_BYTES else 1)
+
+    def wake_for(self, count: int) -> None:
+        """Have pollers see no input before answers of so many bytes are here, or the end.
+
+        Only a hint: TLS does not know it, and what is here may be received at any time.
+        """
+        read = self._inbox_end - self._inbox_start
+        if self._frame is not None:
+            read += _INT.size + self._frame_filled
+        self._set_low_water(max(1, count - read))
+
+    def _set_low_water(self, count: int) -> None:
+        if count != self._low_water and self._security.ssl_context is None and self._socket:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._low_water = count
 
     def _connect(self, timeout: float) -> None:
         try:
@@ -482,6 +522,7 @@ class Connection:
             held, self._held = self._held, []
             for request in held:
                 self._queue(*request)
+            self.flush()
         except AuthenticationFailed:
             self.close()
             raise
@@ -490,6 +531,7 @@ class Connection:
         version = self.version(message.API_KEY, message.max_version)
         flexible = message.flexible_version_q(version)
         self._queue(message.API_KEY, version, flexible, [message.encode(version=version)])
+        self.flush()
         self._renewal_step = (self._correlation_id, message, version)
 
 

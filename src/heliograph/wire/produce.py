@@ -17,6 +17,11 @@ from heliograph.wire.connection import Buffer, Connection
 
 _INT = struct.Struct(">i")
 _ANSWER = struct.Struct(">ihqqq")
+#: What follows an answer by far the most often: no records, no message, no tagged fields.
+_FLEXIBLE_REST, _PLAIN_REST = b"\x01\x00\x00", b"\x00\x00\x00\x00\xff\xff"
+#: Of an answer, whatever it says: size, correlation id, number of topics, a topic, throttle time.
+_ANSWER_BYTES = 20
+_NO_RECORDS: Mapping[int, str] = {}
 
 API_KEY = 0
 _BY_NAME, _BY_ID = 8, 13
@@ -52,6 +57,7 @@ class Producer:
         self._topic_names = {i.bytes: name for name, i in topic_ids.items()}
         self._names = {name: i.bytes if by_id else string(name) for name, i in topic_ids.items()}
         self._tags = b"\0" if by_id else b""
+        self._usual = _FLEXIBLE_REST if by_id else _PLAIN_REST
         no_transaction = b"\0" if by_id else b"\xff\xff"
         self._head = no_transaction + struct.pack(">hi", _ACKS_ALL, timeout_ms)
 
@@ -59,8 +65,11 @@ class Producer:
         """Whether it speaks of these topics, in these generations."""
         return topic_ids.items() <= self._topic_ids.items()
 
-    def send(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> None:
-        """Send one request with one batch for each of some partitions."""
+    def send(self, batches: Sequence[tuple[TopicPartition, Buffer]], *, flush: bool = True) -> int:
+        """Send one request with one batch for each of some partitions.
+
+        Returns how many bytes its answer has at least. For ``flush`` see `Connection.send`.
+        """
         flexible = self._flexible
         by_topic: dict[str, list[tuple[int, Buffer]]] = {}
         for partition, batch in batches:
@@ -77,7 +86,8 @@ class Producer:
                 head = self._tags
             head += self._tags
         parts.append(head + self._tags)
-        self.connection.send(API_KEY, self._version, flexible, parts)
+        self.connection.send(API_KEY, self._version, flexible, parts, flush=flush)
+        return _ANSWER_BYTES + len(batches) * (_ANSWER.size + len(self._usual))
 
     def receive(self) -> list[Produced] | None:
         """The next answer, None while it is not here."""
@@ -94,6 +104,7 @@ class Producer:
     def parse(self, frame: memoryview) -> list[Produced]:
         """Decode an answer; a quota that was exceeded is noted at the connection."""
         flexible = self._flexible
+        usual = self._usual
         position = skip_tags(frame, 0) if flexible else 0
         found: list[Produced] = []
         topics, position = read_count(frame, position, flexible)
@@ -107,7 +118,13 @@ class Producer:
             partitions, position = read_count(frame, position, flexible)
             for _ in range(partitions):
                 index, error, base, _append_ms, start = _ANSWER.unpack_from(frame, position)
-                errors, position = read_count(frame, position + 30, flexible)
+                key = TopicPartition(name, index)
+                position += _ANSWER.size
+                if frame[position : position + len(usual)] == usual:
+                    found.append(Produced(key, error, base, start, None, _NO_RECORDS))
+                    position += len(usual)
+                    continue
+                errors, position = read_count(frame, position, flexible)
                 records: dict[int, str] = {}
                 for _ in range(errors):
                     (record,) = struct.unpack_from(">i", frame, position)
@@ -118,7 +135,6 @@ class Producer:
                 message, position = read_string(frame, position, flexible)
                 if flexible:
                     position = skip_tags(frame, position)
-                key = TopicPartition(name, index)
                 found.append(Produced(key, error, base, start, message, records))
             if flexible:
                 position = skip_tags(frame, position)

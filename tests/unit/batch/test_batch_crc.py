@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.batch.crc import MAX_UNREAD_BYTES, crc32c, restamped
+from heliograph.batch.crc import MAX_UNREAD_BYTES, crc32c, joined, restamped
 
 
 @given(
@@ -32,3 +33,24 @@ def test_damage_is_not_hidden(rest, at, bit):
     damaged[at % len(rest)] ^= 1 << bit
     stamped = restamped(crc32c(before + rest), before, after, len(rest))
     assert stamped != crc32c(after + bytes(damaged))
+
+
+@given(size=st.integers(1, 300), count=st.integers(1, 70), dice=st.randoms(use_true_random=False))
+def test_messages_one_behind_the_other_have_the_crc_that_is_made_of_theirs(size, count, dice):
+    messages = [dice.randbytes(size) for _ in range(count)]
+    crcs = np.array([crc32c(message) for message in messages], np.uint32)
+    assert joined(crcs, size) == crc32c(b"".join(messages))
+
+
+@given(
+    size=st.integers(1, 300),
+    damaged=st.sets(st.integers(0, 69), min_size=1),
+    at=st.integers(0),
+    bit=st.integers(0, 7),
+)
+def test_the_same_damage_to_many_messages_does_not_cancel_out(size, damaged, at, bit):
+    messages = [bytearray([i]) * size for i in range(70)]
+    crcs = np.array([crc32c(message) for message in messages], np.uint32)
+    for i in damaged:
+        messages[i][at % size] ^= 1 << bit
+    assert joined(crcs, size) != crc32c(b"".join(messages))

@@ -45,8 +45,9 @@ class Wire:
         assert api_key == self._api
         return min(highest, self._highest)
 
-    def send(self, api_key, version, flexible, parts):
+    def send(self, api_key, version, flexible, parts, *, flush=True):
         assert api_key == self._api
+        assert flush
         self.sent.append((version, flexible, b"".join(parts)))
 
     def answer(self, response, version):
@@ -316,7 +317,33 @@ answers = st.dictionaries(
 
 @PRODUCE
 @given(answers=answers)
+def test_no_answer_is_shorter_than_foretold(version, answers):
+    asked = Producer(Wire(0, version), IDS).send([(p, b"x") for p in answers])
+    response = ProduceResponse(responses=_responses(answers), throttle_time_ms=0)
+    head = 9 if response.flexible_version_q(version) else 8  # size, correlation id, tagged fields
+    assert len(bytes(response.encode(version=version))) + head >= asked or not answers
+
+
+@PRODUCE
+@given(answers=answers)
 def test_produce_response(version, answers):
+    response = ProduceResponse(responses=_responses(answers), throttle_time_ms=7)
+    wire = Wire(0, version)
+    producer = Producer(wire, IDS)
+    assert producer.receive() is None
+    wire.answer(response, version)
+    found = producer.receive()
+    assert wire.throttled_ms == 7
+    assert {a.partition: (a.error, a.base_offset, a.log_start) for a in found} == {
+        p: row[:3] for p, row in answers.items()
+    }
+    for answer in found:
+        *_, record_errors, message = answers[answer.partition]
+        assert answer.records == {number: text or "" for number, text in record_errors}
+        assert answer.message == message
+
+
+def _responses(answers):
     kind = ProduceResponse.TopicProduceResponse
     topics = {}
     for p, (error, base, start, record_errors, message) in answers.items():
@@ -335,23 +362,7 @@ def test_produce_response(version, answers):
             error_message=message,
         )
         topics.setdefault(p.topic, []).append(data)
-    response = ProduceResponse(
-        responses=[
-            kind(name=name, topic_id=IDS[name], partition_responses=data)
-            for name, data in topics.items()
-        ],
-        throttle_time_ms=7,
-    )
-    wire = Wire(0, version)
-    producer = Producer(wire, IDS)
-    assert producer.receive() is None
-    wire.answer(response, version)
-    found = producer.receive()
-    assert wire.throttled_ms == 7
-    assert {a.partition: (a.error, a.base_offset, a.log_start) for a in found} == {
-        p: row[:3] for p, row in answers.items()
-    }
-    for answer in found:
-        *_, record_errors, message = answers[answer.partition]
-        assert answer.records == {number: text or "" for number, text in record_errors}
-        assert answer.message == message
+    return [
+        kind(name=name, topic_id=IDS[name], partition_responses=data)
+        for name, data in topics.items()
+    ]
