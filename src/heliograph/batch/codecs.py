@@ -90,7 +90,7 @@ def _records_at_once(
 
 def _compress(codec: int, data: bytes) -> bytes:
     if codec == GZIP:
-        return isal_zlib.compress(data, _LEVEL, _GZIP_FORMAT)
+        return bytes(isal_zlib.compress(data, _LEVEL, _GZIP_FORMAT))
     if codec == SNAPPY:
         return bytes(snappy_encode(data))
     if codec == LZ4:
