@@ -32,7 +32,7 @@ class Driving:
         self.monitor = FlowMonitor(self.runtime)
         self._server = ReportServer(self.monitor.hear)
         address = self._server.listen("127.0.0.1") if reports else None
-        # Each lease has a process of its own, as with Spark: two rounds overlap.
+        # Each lease has a process of its own, as with Spark: the next round waits beside this one.
         self._holders = ProcessPoolExecutor(4, get_context("spawn"))
         self._scheduler = Scheduler()
         self._scheduler.repeat(self.monitor.measure, 1.0, "measuring")

@@ -47,6 +47,7 @@ class Cluster:
         if connection.closed or connection.in_flight or connection.wants_write:
             connection.close()
         else:
+            connection.wake_for(1)
             self.idle.setdefault(node, []).append(connection)
 
 

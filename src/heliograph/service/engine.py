@@ -57,7 +57,7 @@ class Engine:
         """How many leases a flow may have by default; waits until Spark has started.
 
         Here, slots are only threads and there are enough. A Spark cluster's are shared by the flows
-        and by the two rounds that overlap.
+        and by two rounds: the tasks of the next one wait for its beginning.
         """
         parallelism = self._ready().parallelism
         if self._master is None:

@@ -1,4 +1,4 @@
-"""Keeps partitions leased: round after round, overlapping by a moment. Runs in the driver.
+"""Keeps partitions leased: round after round, without a pause. Runs in the driver.
 
 A round's tasks are started a little before the round begins and wait; at its beginning they resume
 and copy, while the round before comes to its end. New partitions get a round of their own for what
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 #: Tasks are submitted this long before their round begins: starting them takes about 0.15 s.
 _LEAD_SECONDS = 1.0
-#: Two rounds hold the same partitions for this long; the sequences keep them from harm.
-_OVERLAP_SECONDS = 0.03
 #: The first round is short: it was dealt without knowing rates. What happens in it is told live.
 _FIRST_ROUND_SECONDS = 15.0
 _FAILED_PAUSE_SECONDS = 0.5
@@ -136,7 +134,7 @@ class RoundKeeper:
         self._failed = False
         self._last_failure = ""
         self._monitors = {str(f.runtime.flow): f.monitor for f in flows}
-        # Two overlapping rounds and the extra rounds of partitions that appear meanwhile.
+        # A round, the next one that waits for its beginning, and the extra rounds of partitions that appear meanwhile.
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="round")
 
     def changed(self) -> None:
@@ -155,8 +153,7 @@ class RoundKeeper:
         length = _FIRST_ROUND_SECONDS
         while not self._stopping:
             ends = begins + length
-            deadline = ends + _OVERLAP_SECONDS
-            self._submit([x for f in self._flows for x in f.plan(begins, deadline)])
+            self._submit([x for f in self._flows for x in f.plan(begins, ends)])
             while not self._stopping and time.time() < ends - _LEAD_SECONDS:
                 rest = max(0.0, ends - _LEAD_SECONDS - time.time())
                 if any(f.turned_away for f in self._flows):
@@ -172,7 +169,7 @@ class RoundKeeper:
                         flow.held_until(ends + _KILLED_SECONDS)
                     break
                 if now < ends:
-                    self._submit([x for f in self._flows for x in f.added(now, deadline)])
+                    self._submit([x for f in self._flows for x in f.added(now, ends)])
             begins, length = max(ends, time.time()), self._lease_seconds
 
     def _submit(self, leases: list[Lease]) -> None:

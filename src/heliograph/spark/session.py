@@ -123,7 +123,7 @@ def abandon_start() -> None:
 def start(master: str | None, flows: int, *, jvm_flags: str | None = None) -> SparkEngine:
     """Start Spark; raises StartError if Java is missing, too old, or Spark does not come up.
 
-    Without ``master`` it runs in this machine with slots for two overlapping rounds of every flow.
+    Without ``master`` it runs in this machine with slots for two rounds of every flow.
     ``jvm_flags`` replaces the use of the class archive.
     """
     java = find_java()
