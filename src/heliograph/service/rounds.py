@@ -134,7 +134,7 @@ class RoundKeeper:
         self._failed = False
         self._last_failure = ""
         self._monitors = {str(f.runtime.flow): f.monitor for f in flows}
-        # A round, the next one that waits for its beginning, and the extra rounds of partitions that appear meanwhile.
+        # A round, the next one, and the extra rounds of partitions that appear meanwhile.
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="round")
 
     def changed(self) -> None:
