@@ -14,7 +14,7 @@ from sources import fill, numbered
 from heliograph.control.open_transactions import OpenTransactions
 from heliograph.control.topics import TopicPlan
 from heliograph.model import Flow, TopicPartition
-from heliograph.wire import admin, configs
+from heliograph.wire import admin, configs, markers
 
 
 @pytest.fixture
@@ -126,6 +126,27 @@ def test_s44_foreign_writes_are_told_once_with_their_producer_id(identical, topi
     assert any(f"3 of producer id {producer}" in event.text for producer in known)
     [_, rest] = held.told("target.foreign")
     assert "5 offset(s) in [13, 22)" in rest.text, "the rest is told at the end"
+    flow.assert_ledger_is_exact(topic_name)
+
+
+def test_markers_of_ours_that_are_there_twice_are_not_called_foreign(identical, topic_name):
+    flow = identical
+    flow.create(topic_name)
+    flow.write(topic_name, numbered(5, "a"))
+    with Holding(flow, topic_name) as held:
+        wait_for(lambda: end_of(flow, topic_name) == 5)
+        leader = flow.target.metadata([f"A.{topic_name}"]).leader(f"A.{topic_name}", 0)
+        connection = flow.target.connection(leader)
+        markers.send(connection, flow.context.marker_id, [(target(topic_name), 2)])
+        [marked] = markers.parse(connection.wait(30))
+        assert marked.error == 0
+        flow.write(topic_name, numbered(5, "b"))
+        wait_for(lambda: end_of(flow, topic_name) == 12)
+        [event] = wait_for(lambda: held.told("target.doubled"))
+        assert (event.first, event.until) == (5, 7)
+        assert "2 transaction marker(s) in [5, 7) of A." in event.text
+        assert not held.told("target.foreign")
+    assert flow.values(topic_name) == numbered(5, "a") + numbered(5, "b")
     flow.assert_ledger_is_exact(topic_name)
 
 

@@ -57,8 +57,10 @@ def reporter(form: str, status: Status) -> Reporter:
     return _Lines(status, _PLAIN_SECONDS, _PlainStatus(), _plain_event)
 
 
-def amount(value: float) -> str:
-    """A count for people: 950, 12.3k, 4.56M."""
+def amount(value: float | None) -> str:
+    """A count for people: 950, 12.3k, 4.56M; - if it is not known."""
+    if value is None:
+        return "-"
     # Where three digits would round up to 1000, the next unit begins.
     for least, unit, name in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:

@@ -182,7 +182,7 @@ class PartitionCopy:
         self.resumes += 1
 
     def stage(self, runs: list[tuple[int, int]]) -> tuple[list[Run], int]:
-        """Account for runs of source offsets.
+        """Account for runs of source offsets; one without records tells how far there is nothing.
 
         Returns the runs that the ledger must hold before they are sent, and how many markers go
         before them.
@@ -194,13 +194,22 @@ class PartitionCopy:
                 if self.fills and source - self.target_next <= MOST_MARKERS:
                     missing = max(source - self.target_next, 0)
                     self.target_next += missing
-                announced.append(Run(self.sequence, source, self.target_next))
+                if count or not self._is_foretold_behind(source):
+                    announced.append(Run(self.sequence, source, self.target_next))
             if self.foretold:
                 announced += self._contradictions(source, count)
             self.contiguous = source + count
             self.sequence += count
             self.target_next += count
         return announced, missing
+
+    def _is_foretold_behind(self, source: int) -> bool:
+        """Whether somebody who read further has announced the next record, at ``source`` or behind.
+
+        That nothing is before ``source`` is no news then.
+        """
+        told = self.foretold[0] if self.foretold else None
+        return told is not None and told.sequence == self.sequence and told.source >= source
 
     def _contradictions(self, source: int, count: int) -> list[Run]:
         """Runs that were foretold for the next ``count`` records and turn out to be wrong.

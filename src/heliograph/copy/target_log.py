@@ -38,13 +38,20 @@ class Batch(NamedTuple):
 class Foreign(NamedTuple):
     """What others wrote to [first, until) of a log, as far as its headers were read.
 
-    ``records`` by producer id; -1 is whoever writes without one. ``markers`` are nobody's records.
+    ``records`` by producer id; -1 is whoever writes without one. ``markers`` are nobody's records,
+    ``doubled`` those of this flow, for a gap that was filled already.
     """
 
     first: int
     until: int
     records: Counter[int]
     markers: int
+    doubled: int
+
+    @property
+    def harmless(self) -> bool:
+        """Whether all of it is this flow's own doing, and no consumer sees it."""
+        return self.doubled > 0 and not self.records and not self.markers
 
     def __str__(self) -> str:
         named = [
@@ -56,6 +63,8 @@ class Foreign(NamedTuple):
             named.append(f"those of {len(self.records) - len(named)} more producers")
         if self.markers:
             named.append(f"{self.markers:,} transaction marker(s)")
+        if self.doubled:
+            named.append(f"{self.doubled:,} marker(s) of this mirror, written twice")
         return ", ".join(named) or "nothing that can still be read"
 
 
@@ -166,13 +175,13 @@ class TargetLog:
     def foreign(self, partition: TopicPartition, first: int, until: int) -> Foreign | None:
         """What others wrote to [first, until); None if ours is there."""
         records: Counter[int] = Counter()
-        markers = 0
+        markers = doubled = 0
         try:
             fetched = log.read_once(self._client, partition, first, max_bytes=_LOOK_BYTES)
         except BrokerError as error:
             if error.code != OFFSET_OUT_OF_RANGE:
                 raise
-            return Foreign(first, until, records, markers)
+            return Foreign(first, until, records, markers, doubled)
         for header, _ in batches(fetched.records):
             if header.base_offset >= until:
                 break
@@ -180,13 +189,15 @@ class TargetLog:
                 continue
             if self.is_ours(header):
                 return None
-            if header.control:
+            if header.control and header.producer_id == self._context.marker_id:
+                doubled += 1
+            elif header.control:
                 markers += 1
             elif header.magic < 2:
                 records[-1] += 1
             else:
                 records[header.producer_id] += header.record_count
-        return Foreign(first, until, records, markers)
+        return Foreign(first, until, records, markers, doubled)
 
     def is_ours(self, header: BatchHeader) -> bool:
         """Whether the batch carries the flow's signature."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import PartitionCopy
-from heliograph.copy.target_log import Batch, TargetLog, corrections, end_before
+from heliograph.copy.target_log import Batch, Foreign, TargetLog, corrections, end_before
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.store import LedgerStore
@@ -186,16 +186,37 @@ class TargetSurprises:
             # The latest stretch: what was before may be under the same name.
             foreign = self._log.foreign(p.target, p.foreign_first, p.foreign_last)
         except WireError as error:
-            who = f"who wrote them could not be found out: {error}"
+            foreign, who = None, f"who wrote them could not be found out: {error}"
         else:
             who = str(foreign) if foreign is not None else "somebody else"
-        self._tell_foreign(p, p.foreign_first, p.foreign_last, p.foreign_count, who)
+        if foreign is not None and foreign.harmless:
+            self._tell_doubled(p, foreign)
+        else:
+            self._tell_foreign(p, p.foreign_first, p.foreign_last, p.foreign_count, who)
         p.foreign_count = 0
 
-    def _tell_foreign(self, p: PartitionCopy, first: int, until: int, count: int, who: str) -> None:
+    def _tell_doubled(self, p: PartitionCopy, doubled: Foreign) -> None:
+        """Markers cannot be told apart from those that were asked for before."""
+        self._noted(p, doubled.until)
+        self._happened(
+            p,
+            "target.doubled",
+            f"{doubled.doubled:,} transaction marker(s) in [{doubled.first}, {doubled.until}) of"
+            f" {p.target} on {self._context.flow.target} are there twice: this mirror asked again"
+            " when it had lost an answer. Consumers do not see them, nothing is lost, and positions"
+            " are translated exactly; but what follows is not at the source's offsets until gaps"
+            " of the source make up for it",
+            doubled.first,
+            doubled.until,
+        )
+
+    def _noted(self, p: PartitionCopy, until: int) -> None:
         assert p.place is not None  # noqa: S101 - set by locate
         p.foreign_told = time.time()
         self._foreign_until[p.place.target_id, p.target.partition] = until
+
+    def _tell_foreign(self, p: PartitionCopy, first: int, until: int, count: int, who: str) -> None:
+        self._noted(p, until)
         self._happened(
             p,
             "target.foreign",

@@ -84,14 +84,15 @@ class FlowStatus:
     offsets, and the others. ``states`` counts partitions by state, the worst first; ``troubled``
     are those that somebody should know about, the worst first. ``events`` counts events by code.
     ``state`` is ``standing by`` while another mirror has the flow; the figures show its work then.
-    ``jobs`` are the flow's control jobs.
+    ``jobs`` are the flow's control jobs. ``bytes_per_second`` is None before the first round has
+    told how large records are.
     """
 
     flow: str
     topics: int
     partitions: int
     records_per_second: float
-    bytes_per_second: float
+    bytes_per_second: float | None
     lag_records: int
     lag_seconds: float
     records_total: int
@@ -284,7 +285,7 @@ class FlowMonitor:
         lags = dict(self._lags)
         reports = self._states.reports().values()
         rate = self._rate()
-        size = self._bytes / self._records if self._records else 0.0
+        size = self._bytes / self._records if self._records else None
         total = sum(
             max(lag.target_end - self._first_ends.get(p, lag.target_end), 0)
             for p, lag in lags.items()
@@ -294,7 +295,7 @@ class FlowMonitor:
             topics=self._runtime.plan.topics,
             partitions=len(self._runtime.plan.partitions),
             records_per_second=rate,
-            bytes_per_second=rate * size,
+            bytes_per_second=None if size is None else rate * size,
             lag_records=sum(lag.records for lag in lags.values()),
             lag_seconds=max((lag.seconds(now) for lag in lags.values()), default=0.0),
             records_total=total,

@@ -50,6 +50,7 @@ def status(**changes):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
+        (None, "-"),
         (0, "0"),
         (0.4, "0"),
         (950, "950"),

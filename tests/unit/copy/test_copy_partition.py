@@ -106,6 +106,25 @@ def test_what_was_foretold_rightly_is_not():
     assert not p.contradicts
 
 
+def test_where_an_answer_ends_in_a_gap_is_no_news_to_whoever_read_further():
+    """The writer before had announced the next record; our answer ends a little before it."""
+    ledger = PartitionLedger([Run(0, 0, 0), Run(4, 20, 20)])
+    p = partition(identical=True)
+    p.start(Position(0, 0, 0), ledger.after(0))
+    assert p.stage([(0, 4)]) == ([], 0)
+    assert p.stage([(12, 0)]) == ([], 8), "filled so far, but nothing to announce"
+    assert p.stage([(20, 3)]) == ([Run(4, 20, 20)], 8)
+    assert not p.contradicts
+
+
+def test_where_an_answer_ends_behind_what_was_foretold_is_announced():
+    ledger = PartitionLedger([Run(0, 0, 0), Run(4, 8, 8)])
+    p = partition(identical=True)
+    p.start(Position(0, 0, 0), ledger.after(0))
+    assert p.stage([(0, 4)]) == ([], 0)
+    assert p.stage([(12, 0)]) == ([Run(4, 12, 12)], 8), "at 8 there is nothing any more"
+
+
 def test_done_only_when_everything_is_acknowledged():
     p = partition(until=10)
     assert not p.done

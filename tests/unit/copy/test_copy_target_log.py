@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.copy.partition import PartitionCopy, Position
-from heliograph.copy.target_log import Batch, agrees, corrections, end_before, rebased
+from heliograph.copy.target_log import Batch, Foreign, agrees, corrections, end_before, rebased
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import LeasedPartition, TopicPartition
 
@@ -107,3 +109,14 @@ def test_a_gap_that_is_not_filled_yet_or_is_filled_agrees_and_in_between_does_no
     assert agrees(ledger, 10, 15)
     assert not agrees(ledger, 10, 12)
     assert not agrees(ledger, 10, 9)
+
+
+def test_what_others_wrote_is_named():
+    found = Foreign(5, 30, Counter({7: 12, -1: 3}), markers=1, doubled=2)
+    assert str(found) == (
+        "12 of producer id 7, 3 of a producer without an id, 1 transaction marker(s),"
+        " 2 marker(s) of this mirror, written twice"
+    )
+    assert not found.harmless
+    assert Foreign(5, 7, Counter(), markers=0, doubled=2).harmless
+    assert not Foreign(5, 7, Counter(), markers=0, doubled=0).harmless
