@@ -287,6 +287,7 @@ def test_a_source_that_does_not_tell_its_acls(flow):
     assert right in str(shown.exception)
 
 
+@pytest.mark.full
 def test_s37_no_authorizer_at_the_source_is_told_once_and_nothing_is_touched(
     lab_factory, guarded_lab, tmp_path, caplog
 ):

@@ -133,6 +133,7 @@ def refusal(client, part):
     return said[-1]
 
 
+@pytest.mark.full
 def test_f29_certificates_and_their_issuer_are_changed_while_the_mirror_runs(guarded, topic_name):
     flow = Mirroring.of(guarded)
     flow.create(topic_name)

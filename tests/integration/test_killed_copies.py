@@ -89,7 +89,7 @@ def test_f05_f17_killed_while_filling_the_holes_of_a_compacted_topic(quick, topi
     assert len(same(flow, topic_name)) > len(keys)
 
 
-@pytest.mark.parametrize("identical", [False, True])
+@pytest.mark.parametrize("identical", [pytest.param(False, marks=pytest.mark.full), True])
 def test_f05_killed_while_merging(mirroring, topic_name, chance, identical):
     # In small steps, so that there is a middle.
     flow = mirroring.but(fetch_max_bytes=128 << 10).leasing(identical=identical, paddable=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from heliograph.lab import Lab
 
@@ -88,6 +89,7 @@ def test_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:
     assert run("down", "--folder", str(tmp_path)).stdout.strip() == "nothing ran"
 
 
+@pytest.mark.full
 def test_three_brokers_survive_the_loss_of_one(
     lab_factory: Callable[..., Lab], topic_name: str
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_right_that_is_taken_away_while_it_is_copied(copying):
     assert copying.values(bad)[-1] == b"more"
 
 
+@pytest.mark.full
 def test_the_command_that_is_told_helps(copying, tmp_path):
     good, bad = copying.topics
     let(copying, good)

@@ -93,6 +93,7 @@ def drive():
         one.close()
 
 
+@pytest.mark.full
 def test_f27_a_right_that_is_taken_away_and_given_back(guarded, drive, caplog):
     g = guarded
     caplog.set_level(logging.INFO, "heliograph")

@@ -176,7 +176,9 @@ def quota(flow, client, client_id, key, rate):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("side", ["producer_byte_rate", "consumer_byte_rate"])
+@pytest.mark.parametrize(
+    "side", ["producer_byte_rate", pytest.param("consumer_byte_rate", marks=pytest.mark.full)]
+)
 def test_f26_a_quota_is_honoured_and_shown(identical, topic_name, side):
     flow = identical
     flow.create(topic_name)
