@@ -50,6 +50,7 @@ class Writer(threading.Thread):
         assert self._producer.flush(120) == 0
 
 
+@pytest.mark.full
 @pytest.mark.timeout(420)
 def test_f01_f02_leaders_die_on_both_sides(lab_factory, tmp_path):
     lab = lab_factory(brokers=3, settings={"*": QUICK}, heap="384m")
