@@ -15,7 +15,8 @@ def write(path, soak, outcomes, faults, kinds):
     facts = describe()
     command = f"make soak MINUTES={options['minutes']:g} SEED={options['seed']}"
     more = [
-        f"--{name.replace('_', '-')} {options[name]:g}" for name in ("every", "rate", "catch_up")
+        f"--{name.replace('_', '-')} {options[name]:g}"
+        for name in ("every", "rate", "patience", "catch_up")
     ]
     more += [] if options["mm2"] else ["--no-mm2"]
     more += [f"--faults {','.join(options['faults'])}"] if options["faults"] else []
