@@ -21,13 +21,12 @@ demo: install  ## Two real clusters, a mirror killed in mid-copy, and the proof
 	$(BIN)/heliograph demo
 
 test: install  ## All tests, with real brokers, real Spark and the real MM2
-	@# In the order of their folders: the slow ones first, the many quick ones fill what is left.
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/chaos -m "not full" --durations 20
+	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/chaos -m "not full" --durations 20
 	$(BIN)/pytest tests/chaos -m "not full" --durations 10
 
 chaos: install  ## All fault tests, the slow ones too
 	$(BIN)/pytest tests/chaos -m ''
-	$(BIN)/pytest tests/integration -m full
+	$(BIN)/pytest tests/integration tests/compat -m full
 
 MINUTES ?= 30
 soak: install  ## Random faults under load, every record checked, MM2 beside it: MINUTES=30 SEED=n

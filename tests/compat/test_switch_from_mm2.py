@@ -159,6 +159,7 @@ def caught_up(source, target, topic):
     return sum(positions) == wanted
 
 
+@pytest.mark.full
 def test_killed_in_mid_stream_twice_while_the_producer_goes_on(clusters, mm2, producing, tmp_path):
     lab, source, target = clusters
     topic = "killed"
