@@ -202,10 +202,10 @@ class TargetSurprises:
             p,
             "target.doubled",
             f"{doubled.doubled:,} transaction marker(s) in [{doubled.first}, {doubled.until}) of"
-            f" {p.target} on {self._context.flow.target} are there twice: this mirror asked again"
-            " when it had lost an answer. Consumers do not see them, nothing is lost, and positions"
-            " are translated exactly; but what follows is not at the source's offsets until gaps"
-            " of the source make up for it",
+            f" {p.target} on {self._context.flow.target} are there twice, most likely because"
+            " this mirror had lost an answer and asked again. Consumers do not see them, nothing is"
+            " lost, and positions are translated exactly; but what follows is not at the source's"
+            " offsets until gaps of the source make up for it",
             doubled.first,
             doubled.until,
         )

@@ -90,7 +90,7 @@ class TargetLink:
         return self.producer.connection
 
     def may_send(self) -> bool:
-        """Whether there is something to send, and it is time to."""
+        """Whether there is something to send, and it is time to; notes whether it is ``busy``."""
         in_flight = len(self.sent)
         if in_flight >= _MAX_IN_FLIGHT:
             self.busy = self.shortest_answer < _NEAR_SECONDS
