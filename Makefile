@@ -2,17 +2,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chaos soak lint bench docs clean
+.PHONY: help install demo test chaos soak lint audit bench docs dist pins clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit("Heliograph needs Python 3.11 or newer, this is "+sys.version.split()[0]+": set PYTHON=python3.x") if sys.version_info < (3,11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
-	-$(BIN)/heliograph prepare
+	$(PIP) --require-hashes -r requirements/runtime.txt
+	$(PIP) --require-hashes -r requirements/dev.txt -r requirements/bench.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	-$(BIN)/heliograph prepare --lab
 	@touch $@
 
 install: $(VENV)/.installed  ## Create .venv with everything in it
@@ -21,23 +24,38 @@ demo: install  ## Two real clusters, a mirror killed in mid-copy, and the proof
 	$(BIN)/heliograph demo
 
 test: install  ## All tests, with real brokers, real Spark and the real MM2
-	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/chaos -m "not full" --durations 20
-	$(BIN)/pytest tests/chaos -m "not full" --durations 10
+	$(BIN)/pytest -n 2 --no-loadscope-reorder -m "not full" --durations 20
 
 chaos: install  ## All fault tests, the slow ones too
 	$(BIN)/pytest tests/chaos -m ''
-	$(BIN)/pytest tests/integration tests/compat -m full
+	$(BIN)/pytest tests/unit -m 'hypothesis and not full' --hypothesis-profile explore
+	$(BIN)/pytest tests/unit tests/integration tests/compat -m full
 
 MINUTES ?= 30
 soak: install  ## Random faults under load, every record checked, MM2 beside it: MINUTES=30 SEED=n
-	PYTHONPATH=tests/chaos $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(SOAK_OPTIONS)
+	PYTHONPATH=tests/chaos:tests/integration $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(SOAK_OPTIONS)
 
-lint: install  ## ruff, mypy, import rules, generated docs up to date
+lint: install audit  ## ruff, mypy, import rules, known holes, generated docs up to date
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/chaos/conftest.py
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+
+$(VENV)/.audit: requirements/audit.txt $(VENV)/.installed
+	$(PIP) --require-hashes -r requirements/audit.txt
+	@touch $@
+
+audit: $(VENV)/.audit  ## Known holes in what we depend on, as far as the index tells
+	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes -r requirements/runtime.txt
+
+dist: $(VENV)/.audit  ## The wheel, the source and a list of all parts (CycloneDX)
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml -o dist/heliograph.cdx.json
+
+pins: install  ## Pin what pyproject.toml asks for, with digests, under requirements/
+	$(BIN)/python requirements/pin.py
 
 bench: install  ## Heliograph beside the real MirrorMaker 2, results under benchmarks/results
 	$(BIN)/python -m benchmarks

@@ -142,7 +142,7 @@ def _measure(
     repeat: int,
 ) -> None:
     console.print(f"brokers and logs in {work}", highlight=False)
-    lab = Lab(work, settings={"*": _BROKER, SOURCE: _SOURCE_BROKER}, heap="1g")
+    lab = Lab(work, settings={"*": _BROKER, SOURCE: _SOURCE_BROKER}, heap="1g", jvm_flags=())
     try:
         lab.start()
         bench = Bench(lab, console)

@@ -6,12 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from benchmarks.appending import append, client_of
 from benchmarks.bench import PARTITIONS, QUIET, MeasureError

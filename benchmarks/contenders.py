@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -43,15 +44,18 @@ class Mirror(Protocol):
 
 
 class HeliographProcess:
-    """``heliograph run FILE`` of this Python environment."""
+    """``heliograph run FILE`` of this Python environment, or of another ``checkout``."""
 
-    def __init__(self, properties_path: Path, folder: Path) -> None:
+    def __init__(self, properties_path: Path, folder: Path, checkout: Path | None = None) -> None:
         self.log_path = folder / "logs" / "heliograph.log"
         # The console script that pip put beside this interpreter: what a user would call.
         program = Path(sys.executable).with_name("heliograph")
         self._command = [str(program), "run", str(properties_path)]
         self.properties_path = properties_path
         self._folder = folder
+        self._environment = dict(os.environ)
+        if checkout is not None:
+            self._environment["PYTHONPATH"] = str(checkout / "src")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,6 +70,7 @@ class HeliographProcess:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -213,3 +218,11 @@ CONTENDERS = {
         ),
     )
 }
+#: A checkout of an earlier commit, to be measured beside this one.
+if before := os.environ.get("HELIOGRAPH_BEFORE"):
+    CONTENDERS["heliograph-before"] = Contender(
+        "heliograph-before",
+        "Heliograph before",
+        partial(HeliographProcess, checkout=Path(before).resolve()),
+        _without_gaps,
+    )

@@ -193,12 +193,12 @@ class Group(threading.Thread):
     def _take(self, consumer: Consumer, message: Message) -> None:
         if message.error():
             raise MeasureError(f"{self.name}: {message.error()}")
-        key, number = (message.topic(), message.partition()), int(message.value())
+        key, number, offset = _found(message)
         if number >= self._most:
             # It has had its share: this one it was given, but does not process.
             consumer.pause([TopicPartition(*key)])
             return
-        self._read[key] = (number + 1, message.offset() + 1)
+        self._read[key] = (number + 1, offset + 1)
 
     def _commit(self, consumer: Consumer) -> None:
         if not self._read:
@@ -235,10 +235,10 @@ def _go_on(bootstrap: str, group: Group, alias: str, counts: Mapping[_Key, int])
             for message in consumer.consume(1000, 0.5):
                 if message.error():
                     raise MeasureError(f"{group.name}: {message.error()}")
-                key = (message.topic(), message.partition())
+                key, number, _ = _found(message)
                 deadline = time.monotonic() + _QUIET_SECONDS
                 if key not in first:
-                    first[key] = int(message.value())
+                    first[key] = number
                     consumer.pause([TopicPartition(*key)])
     outcome = Outcome()
     for remote, key in keys.items():
@@ -249,7 +249,7 @@ def _go_on(bootstrap: str, group: Group, alias: str, counts: Mapping[_Key, int])
 
 
 def _measure(entrant: _Entrant, folder: Path, console: Console) -> dict[str, Outcome]:
-    lab = Lab(folder, settings={"*": {"transaction.state.log.num.partitions": "5"}})
+    lab = Lab(folder, settings={"*": {"transaction.state.log.num.partitions": "5"}}, jvm_flags=())
     lab.start()
     try:
         return _on_lab(entrant, lab, Bench(lab, console))
@@ -305,8 +305,10 @@ def _wait_until_mirrored(bench: Bench, mirror: Mirror, counts: Mapping[_Key, int
         consumer.assign([TopicPartition(*k, 0) for k in waiting])
         while waiting:
             for message in consumer.consume(5000, 0.5):
-                key = (message.topic(), message.partition())
-                if not message.error() and int(message.value()) + 1 == waiting.get(key):
+                if message.error():
+                    continue
+                key, number, _ = _found(message)
+                if number + 1 == waiting.get(key):
                     del waiting[key]
             _be_patient(mirror, deadline)
 
@@ -316,6 +318,18 @@ def _be_patient(mirror: Mirror, deadline: float) -> None:
     if time.monotonic() > deadline:
         raise MeasureError(f"not mirrored after {_PATIENCE_SECONDS:.0f} s")
     time.sleep(0.1)
+
+
+def _found(message: Message) -> tuple[_Key, int, int]:
+    """Where a record is, its number, and its offset. Messages of errors have none of these."""
+    topic, partition, value, offset = (
+        message.topic(), message.partition(), message.value(), message.offset(),
+    )  # fmt: skip
+    assert topic is not None
+    assert partition is not None
+    assert value is not None
+    assert offset is not None
+    return (topic, partition), int(value), offset
 
 
 def _partition(key: _Key) -> model.TopicPartition:

@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 import click
 
 from heliograph.batch.records import Record, build
-from heliograph.control.checkpoints import CheckpointEmitter
-from heliograph.control.group_sync import GroupOffsetSync
-from heliograph.control.groups import GroupTranslation
-from heliograph.control.topics import TopicPlan
+from heliograph.control.groups.checkpoints import CheckpointEmitter
+from heliograph.control.groups.offset_sync import GroupOffsetSync
+from heliograph.control.groups.translated import GroupTranslation
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.lab import Lab
-from heliograph.ledger.checkpoints import CheckpointLog
 from heliograph.ledger.codec import Entry, Place
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
+from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.model import ClientSettings, Flow, TopicPartition
 from heliograph.policy import DefaultGroupFilter, DefaultReplicationPolicy
 from heliograph.wire import admin, log
@@ -154,7 +154,7 @@ def _median(before: Callable[[int], object], call: Callable[[], object]) -> tupl
 def main(counts: str) -> None:
     """Print what cycles cost, by the number of groups."""
     numbers = [int(n) for n in counts.split(",")]
-    with tempfile.TemporaryDirectory() as folder, Lab(folder) as lab:
+    with tempfile.TemporaryDirectory() as folder, Lab(folder, jvm_flags=()) as lab:
         bench = _Bench(lab, max(numbers))
         bench.commit(bench.groups, 0)
         click.echo(f"{'groups':>8}{'offsets':>9}{'idle':>18}{'checkpoints':>18}{'sync':>18}")

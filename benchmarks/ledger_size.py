@@ -19,15 +19,16 @@ import time
 import tracemalloc
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import click
 
-from heliograph.batch.records import build, decode
+from heliograph.batch.records import Record, build, decode
 from heliograph.ledger.codec import Entry, Place
 from heliograph.ledger.keeper import LedgerKeeper
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.topic_log import Pair, TopicLog, batch_of
 
 _MILLION = 1_000_000
 _CATCH_UP_RUNS = 500
@@ -75,23 +76,29 @@ class _Topic:
         return made
 
 
-class _OnTopic(LedgerStore):
-    """A store on a topic in memory."""
+class _InMemory(TopicLog):
+    """A topic in memory."""
 
     def __init__(self, topic: _Topic) -> None:
-        super().__init__(None, "ledger")  # type: ignore[arg-type]
-        self.topic = topic
+        self._topic = topic
 
-    def _read(self) -> Iterator[memoryview]:
-        return self.topic.read(self._next_offset)
+    def find_end(self, position: int) -> bool:
+        return True
 
-    def _send(self, batch: memoryview) -> None:
-        self.topic.append(batch)
+    def read(self, position: int) -> Iterator[Iterable[Record]]:
+        return map(decode, self._topic.read(position))
 
+    def append(self, pairs: Iterable[Pair], producer_id: int = -1, sequence: int = -1) -> None:
+        self._topic.append(batch_of(pairs, producer_id, sequence))
 
-class _Keeper(_OnTopic, LedgerKeeper):
-    def _allocate(self) -> int:
+    def allocate_producer_id(self) -> int:
         return 1
+
+
+def _store(topic: _Topic) -> LedgerStore:
+    store = LedgerStore(None, "ledger")  # type: ignore[arg-type]
+    store.follower.log = _InMemory(topic)
+    return store
 
 
 def _transactions(gaps: int) -> Iterator[tuple[int, int]]:
@@ -132,7 +139,7 @@ def _runs(stretches: Iterator[tuple[int, int]], identical: bool) -> list[Run]:
 
 def _written(runs: list[Run], step: int) -> int:
     topic = _Topic()
-    writer = _OnTopic(topic)
+    writer = _store(topic)
     for i in range(0, len(runs), step):
         writer.write([Entry(_PLACE, runs[i : i + step])])
     return topic.size
@@ -142,7 +149,7 @@ def _tidied(runs: list[Run]) -> tuple[_Topic, int]:
     """The topic as the driver and the cleaner leave it, and all that was ever written to it."""
     topic, total = _Topic(), 0
     for begin in range(0, len(runs), _TIDY_ENTRIES):
-        writer, keeper = _OnTopic(topic), _Keeper(topic)
+        writer, keeper = _store(topic), LedgerKeeper(_store(topic))
         writer.refresh()
         before = topic.size
         for run in runs[begin : begin + _TIDY_ENTRIES]:
@@ -155,9 +162,9 @@ def _tidied(runs: list[Run]) -> tuple[_Topic, int]:
 
 def _read(topic: _Topic) -> tuple[PartitionLedger, float, int]:
     began = time.perf_counter()
-    _OnTopic(topic).refresh()
+    _store(topic).refresh()
     seconds = time.perf_counter() - began
-    store = _OnTopic(topic)
+    store = _store(topic)
     tracemalloc.start()
     store.refresh()
     memory, _ = tracemalloc.get_traced_memory()

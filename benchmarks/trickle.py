@@ -62,13 +62,14 @@ def consume(bootstrap: str, topic: str, partitions: int, skip: int, records: int
     arrived_at = time.monotonic()
     while len(latencies_ms) < records - skip:
         message = consumer.poll(1.0)
-        if message is None or message.error():
+        value = None if message is None or message.error() else message.value()
+        if value is None:
             if time.monotonic() - arrived_at > _PATIENCE_SECONDS:
                 break
             continue
         now_ns = time.time_ns()
         arrived_at = time.monotonic()
-        sent_ns, number = _HEAD.unpack_from(message.value())
+        sent_ns, number = _HEAD.unpack_from(value)
         if number >= skip:
             latencies_ms.setdefault(number, (now_ns - sent_ns) / 1e6)
     consumer.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import os
 import re
+import time
 import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -10,10 +14,57 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from heliograph.lab import Lab
 
+# Here, because the chaos tests import them before the integration tests are looked at.
+pytest.register_assert_rewrite("mirroring", "pairs")
+
 LabFactory = Callable[..., Lab]
+
+_STARTED = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the run cost: ``make test`` has a budget (TESTING.md)."""
+    # Workers and brokers have ended and were waited for; orphans of killed mirrors do not count.
+    cpu = sum(os.times()[:4]) / 60
+    wall = (time.monotonic() - _STARTED) / 60
+    terminalreporter.write_line(
+        f"{cpu:.1f} CPU minutes of all processes, {wall:.1f} minutes of wall time"
+        " (make test on 2 cores: at most 24 and 15)"
+    )
+
+
+#: Labs that live as long as a process, and how tests ask for them; all processes need ``lab``.
+_STARTED_ONCE = {
+    "guarded_lab": re.compile(r"[( ]guarded_lab[,):]"),
+    "quick_lab": re.compile(r"[( ](quick|quick_lab)[,):]"),
+    "behind_proxies": re.compile(r"[( ](net|behind_proxies)[,):]"),
+}
+
+
+class ByLab(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Files that share a lab stay in one process, and so do the tests of any other file.
+
+    xdist's own ``loadgroup`` does not group with pytest 9.2: each test was a group of its own, and
+    the labs of a file were started in every process.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid.partition("::")[0])
+
+
+@functools.cache
+def _group(file: str) -> str:
+    text = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+    return next((lab for lab, used in _STARTED_ONCE.items() if used.search(text)), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByLab:
+    """How ``-n`` distributes the tests."""
+    return ByLab(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +101,15 @@ def lab_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabFactory
 def module_lab_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabFactory]:
     """As ``lab_factory``; the labs end with the module."""
     yield from _factory(tmp_path_factory)
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Commands that a test calls configure the package's logger; the next test has its own."""
+    logger = logging.getLogger("heliograph")
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    yield
+    logger.level, logger.propagate, logger.handlers[:] = before
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 HeliographError
 +-- ConfigError      the file or a key in it (exit code 2, as MM2)
-+-- StartError       a flow cannot start: cluster, credentials, Spark, Java (exit code 3, as MM2)
-+-- LabError         a lab cluster cannot be fetched, started or stopped
++-- StartError       a cluster, credentials, Spark or Java is not there (exit code 3, as MM2)
++-- LabError         a lab cluster cannot be fetched, started or stopped (exit code 1)
 +-- PartitionError   one partition cannot go on; the others do
 """
 
@@ -33,7 +33,7 @@ class ConfigError(HeliographError):
 
 
 class StartError(HeliographError):
-    """A flow could not be started; MM2 exits with 3 here too."""
+    """What a command or a flow needs is not there; MM2 exits with 3 here too."""
 
     exit_code = 3
 
@@ -46,3 +46,15 @@ class LabError(HeliographError):
 
 class PartitionError(HeliographError):
     """One partition cannot go on. Raised and kept per partition; neighbours are not disturbed."""
+
+
+class WireError(Exception):
+    """Base of everything that wire/ raises."""
+
+
+class ConnectionFailed(WireError):
+    """No connection, or it broke. Always worth another try while the mirror runs."""
+
+
+class DamagedAnswer(ConnectionFailed):
+    """An answer that no broker can have given: bytes were changed on their way, or on its disk."""

@@ -34,16 +34,41 @@ class TopicPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class DriverAddress:
+    """Where tasks reach the driver; ``token`` tells them from anybody else.
+
+    On one machine that is a socket at ``path``, in a folder that nobody else can look into. From
+    elsewhere it is ``host`` and ``port``, with TLS and the ``certificate`` that is expected there.
+    """
+
+    token: str = field(repr=False)
+    path: str = ""
+    host: str = ""
+    port: int = 0
+    certificate: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Secrets that stay with the driver: whoever opens a connection asks it for them."""
+
+    address: DriverAddress
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClientSettings:
     """How to reach one cluster, as Kafka client keys after MM2's precedence.
 
     ``properties`` keeps ``${provider:...}`` templates unresolved: they travel through Spark as they
     are and become secrets only in the process that opens a connection (config.providers.resolve).
+    Secrets that were written into the file do not travel at all: they are ``sealed``.
     """
 
     alias: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
     providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sealed: Sealed | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -63,16 +88,17 @@ class OffsetSyncsTopic:
 FAIL, CONTINUE, RESTART_TOPIC = "fail", "continue", "restart-topic"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowContext:
     """Everything an executor needs to know about a flow; travels with every lease.
 
-    ``producer_id`` is the flow's signature: every batch that the flow writes carries it. Markers in
-    gaps are written under ``marker_id``: one under the signature would make a broker that has
-    forgotten the signature's sequence believe that there is none yet. ``codec``
-    is that of batches which are built anew (None: as on the source). The policies ``on_...`` are
-    FAIL, CONTINUE or RESTART_TOPIC. Records that the target does
-    not take go to ``quarantine_topic``; without one they stop their partition.
+    ``name`` is what the flow is called in reports, receipts and events. ``producer_id`` is the
+    flow's signature: every batch that the flow writes carries it. Markers in gaps are written under
+    ``marker_id``: one under the signature would make a broker that has forgotten the signature's
+    sequence take it for a signature without records. ``codec`` is that of batches which are built
+    anew (None: as on the source). The policies ``on_...`` are FAIL, CONTINUE or RESTART_TOPIC.
+    Records that the target does not take go to ``quarantine_topic``; without one they stop their
+    partition.
     """
 
     flow: Flow
@@ -92,6 +118,12 @@ class FlowContext:
     marker_id: int = -1
     codec: int | None = None
     quarantine_topic: str | None = None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What the flow is called: its name, or else its clusters."""
+        return self.name or str(self.flow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +135,7 @@ class LeasedPartition:
         paddable: whether the target topic takes filler records and lets them be deleted again.
         max_bytes: the target topic's max.message.bytes.
         withheld: why it must not be begun, if it was never mirrored; its receipt says so then.
+        shared: whether it may be begun although its target holds records that nobody knows of.
         failing: what was told of it last, if it failed: it is not tried sooner than was planned.
         reached: where its target log ended when the lease was planned, in the target topic
             ``reached_in``: one that ends before has lost its tail.
@@ -115,18 +148,10 @@ class LeasedPartition:
     paddable: bool = False
     max_bytes: int = 1 << 30
     withheld: str = ""
+    shared: bool = False
     failing: PartitionReport | None = None
     reached: int = 0
     reached_in: uuid.UUID | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReportAddress:
-    """Where the driver listens for reports; ``token`` tells them from anybody else's."""
-
-    host: str
-    port: int
-    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +170,7 @@ class Lease:
     deadline: float
     markers_from: float = 0.0
     serial: int = 0
-    report_to: ReportAddress | None = None
+    report_to: DriverAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +179,8 @@ class Receipt:
 
     ``source_position`` is the next source offset to mirror, ``target_end`` the offset it gets:
     where the two agree, offsets are identical. ``quarantined`` counts records set aside.
-    ``tidings`` repeats what the holder of lease ``serial`` had to tell of it, in case its live
-    reports were lost; nothing if it is fine (copy.telling).
+    ``lease_report`` repeats what the holder of lease ``serial`` had to tell of it, in case its live
+    reports were lost; nothing if it is fine (copy.lease_report).
     """
 
     flow: str
@@ -170,7 +195,7 @@ class Receipt:
     quarantined: int
     error: str
     serial: int = 0
-    tidings: str = ""
+    lease_report: str = ""
 
 
 class PartitionState(StrEnum):

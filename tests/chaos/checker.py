@@ -3,7 +3,8 @@
 The model is the source's own log as a read_committed consumer sees it: what Kafka made of records
 whose producer never learnt their fate is the source's business, and the mirror's copy is compared
 with that. Acknowledged records are compared with the source separately, so that a loss there is not
-taken for one of a mirror's.
+taken for one of a mirror's. Records that a mirror names as repeated, by target offsets, are counted
+apart, and so are those that the fault kit itself wrote to the target.
 
 Every record says in 16 bytes which stream it belongs to, whether its transaction was to abort, and
 its number, which is unique in its partition and grows. So tens of millions are checked with a byte
@@ -11,14 +12,17 @@ per number and log, in numpy, while everything runs.
 """
 
 import time
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 RECORD = np.dtype([("stream", "<u4"), ("flags", "<u4"), ("number", "<u8")])
 ABORTED = 1
+#: The stream of records that the fault kit writes to the target itself.
+FOREIGN = 0xFFFFFFFF
 #: Offsets of every record whose number is a multiple of this are kept, to check translation by.
 SAMPLE_EVERY = 2048
 _CONSUME_RECORDS = 20_000
@@ -39,6 +43,9 @@ class Log:
         self.reordered = 0
         self.flagged = set()  # numbers that say of themselves that they were aborted
         self.offsets = {}  # of sampled numbers, where they were first
+        self.again = array("q")  # offsets of records that were there before
+        self.late = array("q")  # offsets of records that were out of order
+        self.foreign = array("q")
         self.examples = []
 
     def take(self, numbers, offset_of=None):
@@ -53,9 +60,12 @@ class Log:
             first = np.zeros(len(numbers), bool)
             first[np.unique(numbers, return_index=True)[1]] = True
             first &= self.counts[numbers] == 0
-            late = numbers[first & (numbers < before)]
-            self.reordered += len(late)
-            self._example("out of order", late)
+            late = first & (numbers < before)
+            self.reordered += int(late.sum())
+            self._example("out of order", numbers[late])
+            if offset_of is not None:
+                self.again.extend(offset_of(int(i)) for i in np.flatnonzero(~first))
+                self.late.extend(offset_of(int(i)) for i in np.flatnonzero(late))
         self._count(numbers)
         self.records += len(numbers)
         self.distinct += int(first.sum())
@@ -89,6 +99,8 @@ class Verdict:
 
     ``lost`` are records that are missing before others that are there: nobody will bring them any
     more. ``behind`` are those at the end: not there yet, or never, if the mirror has given up.
+    ``named`` are records repeated or out of order where the mirror says that they are; those are
+    in no other figure.
     """
 
     checked: int = 0
@@ -96,6 +108,7 @@ class Verdict:
     behind: int = 0
     repeated: int = 0
     reordered: int = 0
+    named: int = 0
     aborted_visible: int = 0
     foreign: int = 0
     mistranslated: int = 0
@@ -111,15 +124,18 @@ class Verdict:
 
     def add(self, other):
         for name in (
-            "checked", "lost", "behind", "repeated", "reordered", "aborted_visible", "foreign",
-            "mistranslated", "translated",
+            "checked", "lost", "behind", "repeated", "reordered", "named", "aborted_visible",
+            "foreign", "mistranslated", "translated",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.examples += other.examples
 
 
-def compare(source, target, where=""):
-    """The verdict on one partition: ``target`` is to be ``source``, number by number."""
+def compare(source, target, where="", named=()):
+    """The verdict on one partition: ``target`` is to be ``source``, number by number.
+
+    But for the target offsets ``named``, (first, until) each, where records may be a second time.
+    """
     size = max(len(source.counts), len(target.counts))
     here, there = (
         np.pad(log.counts, (0, size - len(log.counts))).astype(np.int64) for log in (source, target)
@@ -129,25 +145,40 @@ def compare(source, target, where=""):
     known = here > 0
     stray = np.flatnonzero((there > 0) & ~known)
     visible = [n for n in stray.tolist() if n in target.flagged]
+    repeated = int(np.maximum(there - here, 0)[known].sum())
+    told = min(repeated, _within(target.again, named)), _within(target.late, named)
     verdict = Verdict(
         checked=int(here.sum()),
         lost=int(missing[:reached].sum()),
         behind=int(missing[reached:].sum()),
-        repeated=int(np.maximum(there - here, 0)[known].sum()),
-        reordered=target.reordered,
+        repeated=repeated - told[0],
+        reordered=target.reordered - told[1],
+        named=sum(told),
         aborted_visible=len(visible),
         foreign=len(stray) - len(visible),
     )
+    unnamed = [o for o in target.again if not _within([o], named)] if verdict.repeated else []
     for what, numbers in (
         ("lost", np.flatnonzero(missing[:reached])),
         ("not there", reached + np.flatnonzero(missing[reached:])),
-        ("repeated", np.flatnonzero(known & (there > here))),
+        ("repeated", np.flatnonzero(known & (there > here)) if verdict.repeated else ()),
+        ("repeated, at target offsets", np.array(unnamed)),
         ("aborted but visible or never written", stray),
     ):
         if len(numbers):
             verdict.examples.append(f"{where} {what}: {_ranges(numbers)}")
-    verdict.examples += [f"{where} {e}" for e in target.examples]
+    if verdict.reordered:
+        verdict.examples += [f"{where} {e}" for e in target.examples]
     return verdict
+
+
+def _within(offsets, ranges):
+    """How many offsets are in any of the ranges, (first, until) each."""
+    found = np.asarray(offsets, np.int64)
+    inside = np.zeros(len(found), bool)
+    for first, until in ranges:
+        inside |= (first <= found) & (found < until)
+    return int(inside.sum())
 
 
 def translations(samples, to_target, most=50):
@@ -210,9 +241,10 @@ class LogReader:
             "isolation.level": "read_committed", "check.crcs": True, "log_level": 0,
             "fetch.wait.max.ms": 500, "fetch.min.bytes": 32768, "queued.min.messages": 100_000,
             "reconnect.backoff.max.ms": 1000, "topic.metadata.refresh.interval.ms": 5000,
-            "allow.auto.create.topics": False,
+            "allow.auto.create.topics": False, "enable.partition.eof": True,
         })  # fmt: skip
         self._assigned = set()
+        self.reached = {}  # where reading goes on, by (topic, partition)
         self._look_at = 0.0
         self.logs = {stream: Log() for stream in streams.values()}
         self.misplaced = 0
@@ -233,8 +265,12 @@ class LogReader:
 
     def read(self, timeout=0.05):
         """Take in what is there; returns how many records."""
-        messages = self._consumer.consume(_CONSUME_RECORDS, timeout)
-        messages = [m for m in messages if m.error() is None]
+        found = self._consumer.consume(_CONSUME_RECORDS, timeout)
+        messages = [m for m in found if m.error() is None]
+        for m in found:
+            if m.error() is not None and m.error().code() == KafkaError._PARTITION_EOF:
+                # Markers are offsets, too, but no messages.
+                self.reached[m.topic(), m.partition()] = m.offset()
         if not messages:
             return 0
         self.busy_at = time.monotonic()
@@ -243,6 +279,8 @@ class LogReader:
         for i, m in enumerate(messages):
             where[m.topic(), m.partition()].append(i)
         for (topic, partition), chosen in where.items():
+            here = messages[chosen[-1]].offset() + 1
+            self.reached[topic, partition] = max(self.reached.get((topic, partition), 0), here)
             self._take(records[chosen], self._streams[topic[len(self._prefix) :], partition],
                        [messages[i] for i in chosen])  # fmt: skip
         return len(messages)
@@ -250,7 +288,9 @@ class LogReader:
     def _take(self, records, stream, messages):
         at_home = records["stream"] == stream
         if not at_home.all():
-            self.misplaced += int((~at_home).sum())
+            foreign = records["stream"] == FOREIGN
+            self.logs[stream].foreign.extend(messages[i].offset() for i in np.flatnonzero(foreign))
+            self.misplaced += int((~at_home & ~foreign).sum())
             messages = [m for m, here in zip(messages, at_home, strict=True) if here]
             records = records[at_home]
         log = self.logs[stream]
@@ -298,12 +338,34 @@ class Checker:
         readers = {"source": self._source, **self._targets}
         return {name: now - reader.busy_at for name, reader in readers.items()}
 
-    def verdict(self, name):
-        """The verdict on a mirror, over all partitions."""
+    def reached(self, name):
+        """{(remote topic, partition): the next offset} of what was read of a mirror's copies."""
+        return dict(self._targets[name].reached)
+
+    def extras(self, name, starts):
+        """{(topic, partition): (least, most)} records that a target has beyond its source's.
+
+        ``starts``: where the target's logs begin. Of records that are there twice nobody here knows
+        which one the mirror counts on: one may be deleted, and the other not.
+        """
+        found = {}
+        for place, stream in self._streams.items():
+            log, start = self._targets[name].logs[stream], starts.get(place, 0)
+            foreign = sum(offset >= start for offset in log.foreign)
+            again = sum(offset >= start for offset in log.again)
+            found[place] = (foreign if start else foreign + again, foreign + again)
+        return found
+
+    def source_records(self):
+        """{(topic, partition): how many records the source has}."""
+        return {place: self._source.logs[s].records for place, s in self._streams.items()}
+
+    def verdict(self, name, named):
+        """The verdict on a mirror, over all partitions; ``named`` are ranges by partition."""
         whole = Verdict()
         for (topic, partition), stream in self._streams.items():
-            target = self._targets[name].logs[stream]
-            whole.add(compare(self._source.logs[stream], target, f"{topic}-{partition}"))
+            target, told = self._targets[name].logs[stream], named.get((topic, partition), ())
+            whole.add(compare(self._source.logs[stream], target, f"{topic}-{partition}", told))
         whole.foreign += self._targets[name].misplaced
         return whole
 
@@ -327,7 +389,10 @@ class Checker:
                 self._source.logs[stream].offsets,
                 self._targets[name].logs[stream].offsets,
             )
-            found[place] = [(n, here[n], there[n]) for n in sorted(here.keys() & there.keys())]
+            # Of what is there twice, either may be meant.
+            once = self._targets[name].logs[stream].counts
+            numbers = sorted(n for n in here.keys() & there.keys() if once[n] == 1)
+            found[place] = [(n, here[n], there[n]) for n in numbers]
         return found
 
     def close(self):

@@ -7,8 +7,10 @@ from mirroring import Mirroring
 from proxy import Proxies, before
 
 from heliograph.copy import links
-from heliograph.copy.desk import Desk
+from heliograph.copy.lease_state import LeaseState
 from heliograph.lab import Lab
+from heliograph.service.listening import Place
+from heliograph.service.reports import ReportServer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,14 +49,23 @@ def flow(net):
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """Why partitions had to wait, as an operator is told."""
+def disturbances(monkeypatch):
+    """Why partitions had to be resumed. Operators are told of those that last (see ``told``)."""
     texts = []
-    disturb = Desk.disturb
+    disturb = LeaseState.disturb
 
     def listening(self, p, why, **options):
         texts.append(why)
         disturb(self, p, why, **options)
 
-    monkeypatch.setattr(Desk, "disturb", listening)
+    monkeypatch.setattr(LeaseState, "disturb", listening)
     return texts
+
+
+@pytest.fixture
+def told():
+    """Where leases report to, and what operators read of that: the reports of partitions."""
+    reports = []
+    server = ReportServer(lambda report: reports.extend(report.reports))
+    yield server.listen(Place(None)), reports
+    server.close()

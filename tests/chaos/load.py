@@ -21,7 +21,10 @@ _ABORTED_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class LoadedTopic:
-    """``first_stream`` is the stream of partition 0; the others follow."""
+    """``first_stream`` is the stream of partition 0; the others follow.
+
+    ``rest_seconds`` follow on each second of work.
+    """
 
     name: str
     codec: str
@@ -29,14 +32,18 @@ class LoadedTopic:
     partitions: int
     first_stream: int
     per_second: int
+    rest_seconds: float = 0.0
 
 
 class Load:
     """All topics, one thread each. Lives in a process of its own."""
 
-    def __init__(self, bootstrap, topics, seed):
+    def __init__(self, bootstrap, topics, seed, dated_back=0.0):
+        """``dated_back``: records are so many hours older than they are."""
         self._writers = [
-            (_TransactionalWriter if t.transactional else _PlainWriter)(bootstrap, t, seed)
+            (_TransactionalWriter if t.transactional else _PlainWriter)(
+                bootstrap, t, seed, dated_back
+            )
             for t in topics
         ]
         for writer in self._writers:
@@ -74,9 +81,10 @@ class Load:
 
 
 class _Writer(threading.Thread):
-    def __init__(self, bootstrap, topic, seed):
+    def __init__(self, bootstrap, topic, seed, dated_back):
         super().__init__(daemon=True, name=topic.name)
         self._servers, self._topic = bootstrap, topic
+        self._dated_back = dated_back
         self._dice = random.Random(f"{seed}-{topic.name}")
         self.stopping = threading.Event()
         self.next = [0] * topic.partitions
@@ -103,13 +111,25 @@ class _Writer(threading.Thread):
             records["flags"] = ABORTED if aborted else 0
             records["number"] = np.arange(first, after)
             values = records.view(f"V{RECORD.itemsize}").tolist()
-            messages = [{"value": value} for value in values]
             # The numbers are spent, whatever becomes of the records.
             self.next[p], ranges[p] = after, (first, after)
-            queued = producer.produce_batch(self._topic.name, messages, partition=p)
-            if queued != each:
-                raise KafkaException(KafkaError(KafkaError._QUEUE_FULL))
+            self._hand_over(producer, p, values)
         return ranges
+
+    def _hand_over(self, producer, partition, values):
+        name = self._topic.name
+        if self._dated_back:
+            # Batches cannot be given timestamps.
+            stamp = int((time.time() - 3600 * self._dated_back) * 1000)
+            try:
+                for value in values:
+                    producer.produce(name, value, partition=partition, timestamp=stamp)
+            except BufferError as error:
+                raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error
+            return
+        messages = [{"value": value} for value in values]
+        if producer.produce_batch(name, messages, partition=partition) != len(values):
+            raise KafkaException(KafkaError(KafkaError._QUEUE_FULL))
 
     def _acknowledged(self, ranges):
         for p, (first, after) in ranges.items():
@@ -127,12 +147,14 @@ class _Writer(threading.Thread):
 class _PlainWriter(_Writer):
     """Idempotent; records wait for as long as it takes."""
 
+    _fatal = False
+
     def run(self):
         producer, pending = self._new(), []
         due = time.monotonic()
         while not self.stopping.is_set():
             due = max(due + _TICK_SECONDS, time.monotonic() - 1)
-            if len(producer) < _MOST_WAITING:
+            if len(producer) < _MOST_WAITING and not self._rests(due):
                 count = round(self._topic.per_second * _TICK_SECONDS)
                 pending.append(self._produce(producer, count))
             producer.poll(max(0.0, due - time.monotonic()))
@@ -143,6 +165,9 @@ class _PlainWriter(_Writer):
         if producer.flush(120) == 0 and not self._fatal:
             for ranges in pending:
                 self._acknowledged(ranges)
+
+    def _rests(self, now):
+        return now % (1 + self._topic.rest_seconds) >= 1
 
     def _new(self):
         self._fatal = False

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -20,28 +22,41 @@ from heliograph.wire.produce import Producer
 class MirrorProcess:
     """``heliograph run`` in a session of its own."""
 
-    def __init__(self, config, log_path, *args):
+    def __init__(self, config, log_path, *args, folder=None):
+        """``folder``: where it is started."""
         self.log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "heliograph", "run", str(config), "-o", "plain", *args],
-                stdout=log, stderr=log, start_new_session=True,
+                stdout=log, stderr=log, start_new_session=True, cwd=folder,
             )  # fmt: skip
         self.pid = self._process.pid
 
     def tree(self):
-        """(driver, JVM or None, daemon and workers)."""
-        driver = psutil.Process(self.pid)
-        children = driver.children(recursive=True)
-        jvm = next((c for c in children if c.name() == "java"), None)
-        workers = [c for c in children if "heliograph.spark.daemon" in " ".join(_cmdline(c))]
+        """(driver or None, JVM or None, daemon and workers), without what ends meanwhile."""
+        try:
+            driver = psutil.Process(self.pid)
+            children = driver.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return None, None, []
+        jvm, workers = None, []
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                if child.name() == "java":
+                    jvm = jvm or child
+                    continue
+                program, *arguments = child.cmdline() or [""]
+                # Not the scripts that start Spark, which are told the name, too. Workers that copy
+                # have the names of their flows.
+                is_python = Path(program).name.startswith("python")
+                if is_python and "heliograph.spark.daemon" in " ".join(arguments):
+                    workers.append(child)
         return driver, jvm, workers
 
     def kill(self, victim, dice):
         """kill -9 of the ``driver``, the ``jvm`` or one ``worker`` of a mirror that is copying."""
         if victim == "worker":
-            wait_for(self.lease_holders, 60, "a worker holds a lease")
-            dice.choice(self.lease_holders()).kill()
+            wait_for(lambda: self._kill_worker(dice), 120, "a worker that holds a lease is killed")
             return
         driver, jvm, _ = self.tree()
         {"driver": driver, "jvm": jvm}[victim].kill()
@@ -51,14 +66,30 @@ class MirrorProcess:
     def lease_holders(self):
         """The workers that Spark has forked from their daemon."""
         _, jvm, workers = self.tree()
-        return [w for w in workers if jvm is not None and w.ppid() != jvm.pid]
+        if jvm is None:
+            return []
+        found = []
+        for worker in workers:
+            with suppress(psutil.NoSuchProcess):
+                if worker.ppid() != jvm.pid:
+                    found.append(worker)
+        return found
+
+    def _kill_worker(self, dice):
+        """Whether there was one to kill; workers come and go by themselves."""
+        try:
+            dice.choice(self.lease_holders()).kill()
+        except (IndexError, psutil.NoSuchProcess):
+            return False
+        return True
 
     def signal_all(self, number, *, but_the_driver=False):
         """The same signal to the whole tree, as it stands."""
         driver, jvm, workers = self.tree()
         for process in (None if but_the_driver else driver, jvm, *workers):
             if process is not None:
-                process.send_signal(number)
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
 
     @property
     def running(self):
@@ -68,20 +99,30 @@ class MirrorProcess:
         """The exit code of a mirror that ends by itself."""
         return self._process.wait(timeout)
 
-    def stop(self, timeout=15):
-        """SIGTERM; returns (exit code, seconds it took)."""
-        started = time.monotonic()
+    def stop(self):
+        """SIGTERM; returns the exit code.
+
+        Python itself must have started: until then nobody can handle a signal.
+        """
+        wait_for(lambda: not self.running or self._handles(signal.SIGTERM), 120, "it has begun")
         if self.running:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout), time.monotonic() - started
+        return self._process.wait(60)
+
+    def _handles(self, number):
+        """Whether the process has a handler for this signal, by the kernel's word."""
+        with suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+        return False
 
     def destroy(self):
         """Leave nothing behind."""
-        try:
+        with suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self.pid).children(recursive=True):
-                process.kill()
-        except psutil.NoSuchProcess:
-            pass
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
         if self.running:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -90,7 +131,7 @@ class MirrorProcess:
 class LiveProducer(threading.Thread):
     """Writes unique numbered records to every partition until stopped."""
 
-    def __init__(self, bootstrap, topic, partitions, batches_per_second=40, records_per_batch=200):
+    def __init__(self, bootstrap, topic, partitions, batches_per_second=20, records_per_batch=100):
         super().__init__(daemon=True)
         self._client = ClusterClient(
             ClientSettings("A", {"bootstrap.servers": bootstrap}), "live-producer"
@@ -178,10 +219,3 @@ def wait_for(condition, seconds, what):
             return
         time.sleep(0.1)
     raise AssertionError(f"{what}: not within {seconds} s")
-
-
-def _cmdline(process):
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []

@@ -1,8 +1,10 @@
 """Mirrors under supervision: started, killed, frozen and started again, all in the same way."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 
@@ -127,20 +129,57 @@ class Supervised:
         raise NotImplementedError
 
 
-class Heliograph(Supervised):
-    """``heliograph run``, with its defaults."""
+#: Events that name offsets of a target partition where records are there a second time.
+_NAMING = ("target.repeated", "target.hole", "target.truncated")
+DEFAULT_LEASE_SECONDS = 30
 
-    def __init__(self, folder, lab, topics, **options):
+
+class Heliograph(Supervised):
+    """``heliograph run``, with its defaults but for the length of leases."""
+
+    def __init__(self, folder, lab, topics, *, lease_seconds=DEFAULT_LEASE_SECONDS, **options):
         self.process = None
+        self.lease_seconds = lease_seconds
         super().__init__("heliograph", SOURCE, folder, lab, topics, **options)
         self.log_path = folder / "heliograph.log"
 
     def settings(self, replicas):
-        return {}
+        return {"heliograph.lease.seconds": self.lease_seconds}
 
     def _launch(self):
-        self.process = MirrorProcess(self.config, self.log_path)
+        self.process = MirrorProcess(self.config, self.log_path, "-o", "json")
         return self.process.pid
+
+    def events(self):
+        """What it told of partitions, in all of its lives."""
+        found = []
+        with self.log_path.open("rb") as log:
+            for line in log:
+                if b'"event":"partition"' in line:
+                    with suppress(ValueError):  # killed in the middle of a line
+                        found.append(json.loads(line))
+        return found
+
+    def named(self):
+        """{(topic, partition): [(first, until)]} of target offsets that it named as repeated."""
+        ranges = {}
+        for event in self.events():
+            if event["code"] in _NAMING:
+                place = event["topic"], event["partition"]
+                ranges.setdefault(place, []).append((event["first"], event["until"]))
+        return ranges
+
+    def verify(self, topics):
+        """(exit code, report) of ``heliograph verify --complete``."""
+        done = subprocess.run(
+            [sys.executable, "-m", "heliograph", "verify", str(self.config), "--complete",
+             "--topic", topics, "-o", "json"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        try:
+            return done.returncode, json.loads(done.stdout)["flows"][0]
+        except (ValueError, LookupError) as error:
+            raise RuntimeError(f"heliograph verify said: {done.stdout}{done.stderr}") from error
 
     def _running(self):
         return self.process.running

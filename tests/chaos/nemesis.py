@@ -4,13 +4,18 @@ Brokers and links are shared, so their faults hit every mirror alike. Faults of 
 mirror; those of a part that only Heliograph has (a Spark worker, Spark's JVM) hit Heliograph alone.
 """
 
+import random
+import signal
 import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+import psutil
+from checker import FOREIGN, Checker, encode
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from damage import cut
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
@@ -18,26 +23,47 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest
 from mirrors import SOURCE, TARGET
-from proxy import FETCH, NO_FAULTS, PRODUCE, Faults
+from proxy import FETCH, NO_FAULTS, PRODUCE, Faults, Proxies
 
+from heliograph.batch.header import batches
+from heliograph.lab import Lab
 from heliograph.model import ClientSettings
+from heliograph.model import TopicPartition as Partition
+from heliograph.policy.replication import ledger_topic
+from heliograph.wire.admin import describe_producers
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError
 
 #: Between a broker's fault and the next one, its replicas are to be in step again.
 WHOLE_SECONDS = 90.0
+#: A mirror that was started anew, on a busy machine, has workers by then.
+WORKER_SECONDS = 60.0
+
+
+def _await(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.3)
+    return True
 
 
 @dataclass
 class World:
     """What can be hit. ``fronts`` are the proxies' ports by (alias, node id)."""
 
-    lab: object
-    proxies: object
+    lab: Lab
+    proxies: Proxies
     fronts: dict
-    dice: object
+    dice: random.Random
     mirrors: list = field(default_factory=list)
-    small_disk: object = None  # SmallDisk of one target broker, where one can be had
+    small_disk: "SmallDisk | None" = None  # of one target broker, where one can be had
+    checker: Checker | None = None
+    streams: dict = field(default_factory=dict)  # by (topic, partition)
+    dated_back: float = 0.0  # hours
+    damage: bool = False  # whether the target's own logs may be hit
+    forget_seconds: float = 0.0  # how long target brokers remember producers; 0: a day
 
     def ports(self, alias):
         return [port for (a, _), port in self.fronts.items() if a == alias]
@@ -53,6 +79,10 @@ class World:
         return len(found.brokers) == len(self.lab[alias].brokers) and all(
             len(p.isrs) == len(p.replicas) and p.leader >= 0 for p in partitions
         )
+
+    def wait_worker(self):
+        """Wait until somebody holds a lease of Heliograph."""
+        _await(self.mirrors[0].process.lease_holders, WORKER_SECONDS)
 
     def wait_whole(self, alias, seconds=WHOLE_SECONDS):
         deadline = time.monotonic() + seconds
@@ -363,6 +393,16 @@ class LinkNarrow(LinkFault):
         return Faults(bandwidth=rate), f"{rate // 1000} kB/s per connection"
 
 
+class RequestsUnread(LinkFault):
+    """As with small socket buffers: most of what is sent does not leave its sender."""
+
+    name = "requests unread"
+    seconds = 6.0
+
+    def faults(self):
+        return Faults(stall=True), "connections stay, requests are not read"
+
+
 class CutWithinAnswers(LinkFault):
     name = "cut within answers"
     seconds = 5.0
@@ -489,6 +529,214 @@ class MirrorsStopped(Fault):
             mirror.thaw()
 
 
+class WorkerStopped(Fault):
+    """With requests that have left in part: it must not finish them when it goes on.
+
+    It is stopped for longer than a lease, so that others have its partitions by then.
+    """
+
+    name = "Spark worker stopped"
+    seconds = 40.0
+
+    def inject(self):
+        ports = self.world.ports(TARGET)
+        self.world.wait_worker()
+        for port in ports:
+            self.world.proxies.set(port, Faults(stall=True))
+        time.sleep(1.5)
+        self._stopped = None
+        with suppress(IndexError, psutil.Error):
+            self._stopped = self.dice.choice(self.world.mirrors[0].process.lease_holders())
+            self._stopped.send_signal(signal.SIGSTOP)
+        for port in ports:
+            self.world.proxies.set(port, NO_FAULTS)
+        self.seconds = self.world.mirrors[0].lease_seconds + 8.0
+        if self._stopped is None:
+            self.seconds = 0.0
+            return "no worker of Heliograph was there to stop"
+        return (
+            f"{TARGET} reads no requests for 1.5 s, then SIGSTOP to a worker of Heliograph for"
+            f" {self.seconds:.0f} s, longer than its lease"
+        )
+
+    def heal(self):
+        if self._stopped is not None:
+            with suppress(psutil.Error):
+                self._stopped.send_signal(signal.SIGCONT)
+
+
+class FollowerStopped(Fault):
+    """What leaders have and replicas lack is looked for by new holders of leases."""
+
+    name = "target follower stopped, worker killed"
+    seconds = 9.0
+
+    def inject(self):
+        self._victim = self.dice.choice(self.world.lab[TARGET].brokers)
+        self.world.wait_worker()
+        self._victim.suspend()
+        time.sleep(0.5)
+        done = WorkerKilled(self.world).inject()
+        return f"SIGSTOP to broker {self._victim.node_id} of {TARGET}, then {done}"
+
+    def heal(self):
+        self._victim.resume()
+        self.world.wait_whole(TARGET)
+
+
+class LateRequests(Fault):
+    """Requests of a dead writer arrive when brokers may have forgotten its producer id."""
+
+    name = "target requests late"
+
+    def __init__(self, world, alias=None):
+        super().__init__(world, alias)
+        self.seconds = 4.0 + 2 * min(world.forget_seconds, 5.0)
+
+    def inject(self):
+        ports = self.world.ports(TARGET)
+        self.world.wait_worker()
+        self._ports = self.dice.sample(ports, self.dice.randrange(1, len(ports) + 1))
+        count = sum(self.world.proxies.strand(port) for port in self._ports)
+        time.sleep(1.0)
+        done = WorkerKilled(self.world).inject()
+        return (
+            f"nothing moves on {count} connections to {len(self._ports)} brokers of {TARGET}; then"
+            f" {done}; what was sent arrives {self.seconds:.0f} s later"
+        )
+
+    def heal(self):
+        for port in self._ports:
+            self.world.proxies.land(port)
+
+
+# -- the target's own logs -------------------------------------------------------------------------
+
+
+def _write_foreign(world, places):
+    """Somebody else writes to remote topics of Heliograph; returns how many records."""
+    producer = Producer({
+        "bootstrap.servers": world.lab[TARGET].back_door, "acks": "all", "log_level": 0,
+        "client.id": "foreign", "linger.ms": 5, "message.timeout.ms": 60_000,
+    })  # fmt: skip
+    written = 0
+    stamp = int((time.time() - 3600 * world.dated_back) * 1000)
+    for topic, partition in places:
+        for n in range(world.dice.randrange(1, 60)):
+            name = world.mirrors[0].prefix + topic
+            producer.produce(name, encode(FOREIGN, n), partition=partition, timestamp=stamp)
+            written += 1
+    assert producer.flush(60) == 0
+    return written
+
+
+def _some(world, most):
+    return world.dice.sample(sorted(world.streams), world.dice.randrange(1, most + 1))
+
+
+class ForeignTails(Fault):
+    name = "target foreign records"
+    seconds = 1.0
+
+    def inject(self):
+        places = _some(self.world, 6)
+        written = _write_foreign(self.world, places)
+        return f"another producer writes {written} records to {len(places)} remote partitions"
+
+
+class EmptiedLogs(Fault):
+    """While Heliograph is away, and when the checker has read all that is deleted."""
+
+    name = "target logs emptied"
+    seconds = 0.0
+
+    def inject(self):
+        world, ours = self.world, self.world.mirrors[0]
+        how = self.dice.choice(("killed", "killed", "ended"))
+        if how == "killed":
+            ours.destroy()
+        else:
+            ours.end()
+        places = _some(world, len(world.streams) // 2)
+        foreign = self.dice.sample(places, len(places) // 2)
+        written = _write_foreign(world, foreign) if foreign else 0
+        wanted = [(ours.prefix + topic, partition) for topic, partition in places]
+        ends = log_offsets(world.lab[TARGET], wanted, OffsetSpec.latest())
+        if not _await(lambda: self._read_up_to(ends), 60):
+            return f"Heliograph {how}; nothing was emptied, because the checker is behind"
+        if world.forget_seconds:
+            _await(lambda: self._forgotten(wanted), 30)
+        if ends != log_offsets(world.lab[TARGET], wanted, OffsetSpec.latest()):
+            return f"Heliograph {how}; nothing was emptied, because somebody still writes"
+        admin = AdminClient({"bootstrap.servers": world.lab[TARGET].back_door, "log_level": 0})
+        cuts = [TopicPartition(topic, n, end) for (topic, n), end in ends.items()]
+        for future in admin.delete_records(cuts, request_timeout=30).values():
+            future.result()
+        return (
+            f"Heliograph {how}, {len(cuts)} remote partitions emptied to their ends,"
+            f" {len(foreign)} of them after others had written {written} records"
+        )
+
+    def _read_up_to(self, ends):
+        read = self.world.checker.reached(self.world.mirrors[0].name)
+        return all(read.get(place, 0) >= end for place, end in ends.items())
+
+    def _forgotten(self, wanted):
+        settings = ClientSettings("x", {"bootstrap.servers": self.world.lab[TARGET].back_door})
+        with ClusterClient(settings, "nemesis") as client:
+            metadata = client.metadata(sorted({topic for topic, _ in wanted}))
+            asked = [Partition(*place) for place in wanted]
+            found = describe_producers(client, metadata, asked)
+        return len(found) == len(asked) and not any(found.values())
+
+    def heal(self):
+        self.world.mirrors[0].start()
+
+
+class LedgerCut(Fault):
+    """All replicas of the ledger lose their tail: a restored disk, an unclean election."""
+
+    name = "target ledger cut"
+    seconds = 0.0
+
+    def inject(self):
+        cluster = self.world.lab[TARGET]
+        name = ledger_topic(SOURCE)
+        for broker in cluster.brokers:
+            broker.kill()
+        try:
+            logs = [broker.data_folder / f"{name}-0" for broker in cluster.brokers]
+            shortest = min((_batch_starts(folder) for folder in logs), key=lambda s: s[-1:])
+            until = shortest[-min(len(shortest) - 1, self.dice.randrange(1, 40))]
+            for folder in logs:
+                cut(folder, until)
+        finally:
+            for broker in cluster.brokers:
+                broker.start()
+        self.world.wait_whole(TARGET, 180)
+        return (
+            f"all brokers of {TARGET} killed, {name} cut to its first {until:,} offsets on each"
+            f" disk, of {shortest[-1]:,} and more; started again"
+        )
+
+
+def _batch_starts(folder):
+    """The first offsets of all batches of a log."""
+    return [
+        header.base_offset
+        for segment in sorted(folder.glob("*.log"))
+        for header, _ in batches(memoryview(segment.read_bytes()))
+    ]
+
+
+def log_offsets(cluster, places, spec):
+    """{(topic, partition): where it begins or ends}."""
+    admin = AdminClient({"bootstrap.servers": cluster.back_door, "log_level": 0})
+    asked = {TopicPartition(*place): spec for place in places}
+    found = admin.list_offsets(asked, request_timeout=30)
+    return {(p.topic, p.partition): future.result().offset for p, future in found.items()}
+
+
 class PartKilled(Fault):
     """Only Heliograph has such parts; MM2 is one process."""
 
@@ -497,7 +745,7 @@ class PartKilled(Fault):
 
     def inject(self):
         ours = self.world.mirrors[0]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WORKER_SECONDS
         while True:
             try:
                 ours.kill_part(self.victim, self.dice)
@@ -528,10 +776,14 @@ _EITHER = (
 
 def kinds(world):
     """Every fault that can be injected here, by name: functions that make one."""
+    made: list[tuple[type[Fault], str | None]]
     made = [(kind, alias) for kind in _EITHER for alias in (SOURCE, TARGET)]
-    made += [(BitFlipped, SOURCE), (Quota, TARGET)]
+    made += [(BitFlipped, SOURCE), (Quota, TARGET), (RequestsUnread, TARGET)]
     made += [(kind, None) for kind in (MirrorsKilled, MirrorsRestarted, MirrorsStopped,
-                                       WorkerKilled, JvmKilled)]  # fmt: skip
+                                       WorkerKilled, WorkerStopped, JvmKilled, FollowerStopped,
+                                       LateRequests)]  # fmt: skip
+    if world.damage:
+        made += [(kind, None) for kind in (ForeignTails, EmptiedLogs, LedgerCut)]
     if world.small_disk is not None:
         made.append((DiskFull, None))
     return {kind(world, alias).name: (kind, alias) for kind, alias in made}

@@ -19,6 +19,8 @@ from heliograph.lab.broker import HOST, free_ports
 PRODUCE, FETCH, METADATA, API_VERSIONS, WRITE_MARKERS = 0, 1, 3, 18, 27
 #: Frames that one direction of a connection may hold back; then its sender has to wait.
 _QUEUED_FRAMES = 64
+#: How long a broker may take over the requests of a client that has gone.
+_LAST_ANSWERS_SECONDS = 5.0
 _STREAM_BYTES = 1 << 20
 _BATCH_HEADER_BYTES = 61
 
@@ -32,19 +34,22 @@ class Faults:
         refuse: new connections are refused; those that stand, stand.
         hold: half open: connections are accepted and stay, but nothing moves. What is held goes on
             when the fault is healed, as after a partition of the network.
+        stall: requests are not read at all: they stay in the sender's kernel and, as soon as its
+            buffer is full, with the sender.
         bandwidth: bytes per second and direction, for each connection.
         drop_after: cut a connection after that many bytes of answers, be it within one.
         answers: what becomes of answers; requests reach the broker anyway. ``drop``: swallowed,
             and the connection is cut. ``mute``: swallowed, with all that follow on the connection,
             which stays. ``flip``: one bit in the records of a batch. ``duplicate``: sent twice.
             ``swap``: two that are on their way change places.
-        api: only answers of that API key.
+        api: only answers of that API key; a connection is stalled behind its first such request.
         times: how many answers are hit; None: all.
     """
 
     delay: float = 0.0
     refuse: bool = False
     hold: bool = False
+    stall: bool = False
     bandwidth: int | None = None
     drop_after: int | None = None
     answers: str | None = None
@@ -110,12 +115,21 @@ class Proxies:
         """Reset every connection; returns how many there were."""
         return self._call("cut", port)
 
+    def strand(self, port):
+        """Nothing moves on the connections of now, while new ones are as usual; how many."""
+        return self._call("strand", port)
+
+    def land(self, port):
+        """What was stranded arrives, also if its sender has gone."""
+        return self._call("land", port)
+
     def stats(self, port):
         return self._call("stats", port)
 
     def heal(self):
         """No faults anywhere."""
         for port in self.ports:
+            self.land(port)
             self.set(port, NO_FAULTS)
 
     def _call(self, name, port, *args):
@@ -196,8 +210,23 @@ class _Proxy:
         elif not faults.refuse and self._server is None:
             await self.listen()
         self.faults, self.left = faults, faults.times
+        for link in self._links:
+            link.stall()
+        self._change()
+
+    def _change(self):
         self.changed.set()
         self.changed = asyncio.Event()
+
+    async def strand(self):
+        for link in self._links:
+            link.stranded = True
+        return len(self._links)
+
+    async def land(self):
+        for link in self._links:
+            link.stranded = False
+        self._change()
 
     async def cut(self):
         links = list(self._links)
@@ -233,6 +262,7 @@ class _Proxy:
             return
         link = _Link(self, (reader, writer), there)
         self._links.add(link)
+        link.stall()
         try:
             await link.run()
         finally:
@@ -247,6 +277,8 @@ class _Link:
         self._proxy = proxy
         self._client, self._broker = client, broker
         self._apis = {}  # of requests whose answers are to come, by correlation id
+        self._carried = set()  # the APIs of all requests so far
+        self.stranded = False
         self._answered = 0  # bytes
         self._muted = False
         self._kept = None  # an answer that is to change places with the next
@@ -255,13 +287,22 @@ class _Link:
         for _, writer in (self._client, self._broker):
             writer.transport.abort()
 
+    def stall(self):
+        """Do as the proxy's faults say."""
+        faults, transport = self._proxy.faults, self._client[1].transport
+        if faults.stall and (faults.api is None or faults.api in self._carried):
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
     async def run(self):
         up, down = asyncio.Queue(_QUEUED_FRAMES), asyncio.Queue(_QUEUED_FRAMES)
         up_writer = asyncio.ensure_future(self._write(up, self._broker[1]))
         down_writer = asyncio.ensure_future(self._write(down, self._client[1], answers=True))
+        down_reader = asyncio.ensure_future(self._read(self._broker[0], down, self._answer))
         tasks = [
             asyncio.ensure_future(self._read(self._client[0], up, self._request)),
-            asyncio.ensure_future(self._read(self._broker[0], down, self._answer)),
+            down_reader,
             up_writer,
             down_writer,
         ]
@@ -270,19 +311,28 @@ class _Link:
             if not up_writer.done() and down_writer.result() == "gone":
                 # What a client sent before it went away still arrives, however late.
                 await up_writer
+            if up_writer.done() and up_writer.result() == "ended":
+                # Brokers read one request of a connection at a time, and none of one that is cut.
+                await self._last_answers(down_reader)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _last_answers(self, down_reader):
+        deadline = time.monotonic() + _LAST_ANSWERS_SECONDS
+        while self._apis and not down_reader.done() and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
     async def _read(self, reader, queue, judge):
-        with suppress(asyncio.IncompleteReadError, ConnectionError, OSError):
+        try:
             while True:
                 head = await reader.readexactly(4)
                 body = await reader.readexactly(int.from_bytes(head, "big"))
                 for frame in judge(head + body):
                     await queue.put((time.monotonic(), frame))
-        await queue.put((time.monotonic(), None))
+        except (asyncio.IncompleteReadError, ConnectionError, OSError):
+            await queue.put((time.monotonic(), None))
 
     async def _write(self, queue, writer, *, answers=False):
         """Until the sender has ended, or the receiver is ``gone``."""
@@ -308,7 +358,8 @@ class _Link:
         while True:
             proxy = self._proxy
             faults, changed = proxy.faults, proxy.changed
-            due = None if faults.hold else came + faults.delay - time.monotonic()
+            held = faults.hold or self.stranded
+            due = None if held else came + faults.delay - time.monotonic()
             if due is not None and due <= 0:
                 return
             with suppress(TimeoutError):
@@ -328,6 +379,9 @@ class _Link:
     def _request(self, frame):
         api, _version, correlation_id = struct.unpack_from(">hhi", frame, 4)
         self._apis[correlation_id] = api
+        if api not in self._carried:
+            self._carried.add(api)
+            self.stall()
         yield frame
 
     def _answer(self, frame):

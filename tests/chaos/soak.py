@@ -1,9 +1,14 @@
 """The soak: a random schedule of all faults under load, with a checker that reads along.
 
-``make soak MINUTES=30``, or ``PYTHONPATH=tests/chaos python -m soak --help``. Two clusters of three
-brokers behind proxies, numbered records without a pause, Heliograph, and beside it the real MM2
-twice, at least once and exactly once, mirroring the same topics between the same clusters. One line
-a mirror at the end, and a report.
+``make soak MINUTES=30``, or ``PYTHONPATH=tests/chaos:tests/integration python -m soak --help``. Two
+clusters of three brokers behind proxies, numbered records without a pause, Heliograph, and beside
+it the real MM2 twice, at least once and exactly once, mirroring the same topics between the same
+clusters. One line a mirror at the end, and a report.
+
+With ``--forget 3 --dated-back 36 --damage`` target brokers forget producers within seconds, so that
+nothing is compared but what was known before, and the target's own logs are hit: others write to
+them, they are emptied, the ledger loses its tail. Records may be there twice then, where the mirror
+says so, and ``heliograph verify`` must say what became of the target.
 """
 
 import os
@@ -21,10 +26,11 @@ from pathlib import Path
 import click
 import numpy as np
 import psutil
-from checker import Checker, translations
+from checker import Checker, Verdict, translations
+from confluent_kafka.admin import OffsetSpec
 from load import Load, LoadedTopic
-from mirrors import SOURCE, TARGET, Heliograph, Mm2
-from nemesis import SmallDisk, World, schedule
+from mirrors import DEFAULT_LEASE_SECONDS, SOURCE, TARGET, Heliograph, Mm2
+from nemesis import SmallDisk, World, log_offsets, schedule
 from proxy import Proxies, before
 from servant import Servant
 from soak_report import write
@@ -41,13 +47,16 @@ PARTITIONS = 3
 BROKERS = 3
 #: (topic, codec, transactional, share of the load)
 TOPICS = (
-    ("soak-plain", "none", False, 0.25),
+    ("soak-plain", "none", False, 0.2),
+    ("soak-bursts", "none", False, 0.05),
     ("soak-lz4", "lz4", False, 0.2),
     ("soak-zstd", "zstd", False, 0.2),
     ("soak-gzip", "gzip", False, 0.1),
     ("soak-payments", "none", True, 0.15),
     ("soak-ledger", "snappy", True, 0.1),
 )
+#: Long enough for brokers to forget who wrote.
+RESTS = {"soak-bursts": 4.0}
 #: As production clusters are set up: one broker may be away, and nothing acknowledged is lost.
 BROKER_SETTINGS = {
     "min.insync.replicas": "2",
@@ -147,7 +156,7 @@ class Outcome:
     """What became of one mirror."""
 
     name: str
-    verdict: object
+    verdict: Verdict
     deaths: int
     caught_up: float | None  # seconds after the load's end
     helped: bool  # restarted once more, because it did not catch up by itself
@@ -169,7 +178,8 @@ class Outcome:
         v = self.verdict
         weights = self.weights
         memory = f"memory {weights[0]:.0f} -> {weights[2]:.0f} MB" if weights else "memory unknown"
-        extra = f", {v.behind:,} still not there" if v.behind else ""
+        extra = f", {v.named:,} where it says so" if v.named else ""
+        extra += f", {v.behind:,} still not there" if v.behind else ""
         extra += f", {v.foreign:,} that nobody wrote" if v.foreign else ""
         wrong = f", {v.mistranslated:,} wrongly translated" if v.mistranslated else ""
         return (
@@ -188,13 +198,19 @@ class Soak:
         for index, (name, codec, transactional, share) in enumerate(TOPICS):
             rate = round(options["rate"] * share)
             first = index * PARTITIONS
-            self.topics.append(LoadedTopic(name, codec, transactional, PARTITIONS, first, rate))
+            rest = RESTS.get(name, 0.0)
+            self.topics.append(
+                LoadedTopic(name, codec, transactional, PARTITIONS, first, rate, rest)
+            )
         self.streams = {
             (t.name, p): t.first_stream + p for t in self.topics for p in range(PARTITIONS)
         }
         self.happened = []
         self.watch = Watch()
         self.notes = []
+        self.verified = ""
+        self.dishonest = []
+        self.events = []
 
     def run(self):
         """Returns the outcomes, Heliograph's first."""
@@ -212,25 +228,48 @@ class Soak:
         proxies = stack.enter_context(Proxies(2 * BROKERS))
         fronts = {SOURCE: proxies.ports[:BROKERS], TARGET: proxies.ports[BROKERS:]}
         disk = self._disk(stack)
-        lab = Lab(self.folder, brokers=BROKERS, settings={"*": BROKER_SETTINGS}, heap="384m",
+        lab = Lab(self.folder, brokers=BROKERS, settings=self._settings(), heap="384m",
                   advertised=fronts)  # fmt: skip
         self.say(f"two clusters of {BROKERS} brokers in {self.folder}")
         stack.callback(lab.stop, grace_s=0)
         lab.start(180)
         dice = random.Random(self.options["seed"])
-        world = World(lab, proxies, before(proxies, lab), dice, small_disk=disk)
+        world = World(
+            lab, proxies, before(proxies, lab), dice, small_disk=disk, streams=self.streams,
+            dated_back=self.options["dated_back"], damage=self.options["damage"],
+            forget_seconds=self.options["forget"],
+        )  # fmt: skip
         settings = ClientSettings("x", {"bootstrap.servers": lab[SOURCE].back_door})
         with ClusterClient(settings, "soak") as client:
-            wanted = [admin.NewTopic(t.name, PARTITIONS, BROKERS, {}) for t in self.topics]
+            kept = {"retention.ms": "-1"}  # whatever the records' timestamps are
+            wanted = [admin.NewTopic(t.name, PARTITIONS, BROKERS, kept) for t in self.topics]
             failed = admin.create_topics(client, wanted, 60_000)
             assert not failed, failed
-        mirrors = [Heliograph(self.folder, lab, "soak-.*")]
+        mirrors: list[Heliograph | Mm2] = [
+            Heliograph(self.folder, lab, "soak-.*", lease_seconds=self.options["lease"])
+        ]
         if self.options["mm2"]:
             mirrors += [
                 Mm2(self.folder, lab, "soak-.*", exactly_once=once) for once in (False, True)
             ]
         world.mirrors = mirrors
         return world
+
+    def _settings(self):
+        settings = {"*": BROKER_SETTINGS}
+        if self.options["dated_back"]:
+            # The load's own producers are not to be forgotten.
+            settings[SOURCE] = {"producer.id.expiration.ms": str(20 * 24 * 3_600_000)}
+        settings[TARGET] = {}
+        if self.options["damage"]:
+            # What was deleted is deleted for good, also if the broker is killed a moment later.
+            settings[TARGET]["log.flush.start.offset.checkpoint.interval.ms"] = "500"
+        if self.options["forget"]:
+            settings[TARGET] |= {
+                "producer.id.expiration.ms": str(round(1000 * self.options["forget"])),
+                "producer.id.expiration.check.interval.ms": "1000",
+            }
+        return settings
 
     def _disk(self, stack):
         megabytes = round(400 + 60 * self.options["minutes"])
@@ -249,7 +288,11 @@ class Soak:
             Checker, lab[SOURCE].back_door, lab[TARGET].back_door, prefixes, self.streams
         )
         stack.callback(checker.close)
-        load = Servant(Load, lab[SOURCE].back_door, self.topics, self.options["seed"])
+        world.checker = checker
+        load = Servant(
+            Load, lab[SOURCE].back_door, self.topics, self.options["seed"],
+            self.options["dated_back"],
+        )  # fmt: skip
         stack.callback(load.close)
         for mirror in world.mirrors:
             stack.callback(mirror.destroy)
@@ -330,9 +373,14 @@ class Soak:
         self.source_anomalies = checker.source_anomalies()
         outcomes = []
         for mirror in world.mirrors:
-            verdict = checker.verdict(mirror.name)
+            named = {}
             if mirror.name == "heliograph":
-                self._translate(mirror, checker, verdict)
+                named, self.events = mirror.named(), mirror.events()
+            verdict = checker.verdict(mirror.name, named)
+            if mirror.name == "heliograph":
+                self._translate(world, mirror, checker, verdict)
+                if verdict.lost == verdict.behind == 0:
+                    self._verify(world, mirror, checker)
             outcomes.append(
                 Outcome(
                     mirror.name, verdict, mirror.deaths, caught.get(mirror.name),
@@ -365,12 +413,59 @@ class Soak:
             time.sleep(0.5)
         return caught
 
-    def _translate(self, mirror, checker, verdict):
+    def _verify(self, world, mirror, checker):
+        """Whether ``heliograph verify`` says what became of the target, and nothing else."""
+        self.say("heliograph verify compares it all")
+        code, report = mirror.verify("soak-.*")
+        self.verified = f"exit code {code}: {report['verdict']}"
+        self.say(self.verified)
+        starts = self._starts(world, mirror.prefix)
+        extras = checker.extras(mirror.name, starts)
+        counts = checker.source_records()
+        found = {
+            (topic["topic"], p["partition"]): p
+            for topic in report["topics"]
+            for p in topic["partitions"]
+        }
+        self.dishonest = [f"{place} is not in the report" for place in extras.keys() - found.keys()]
+        for place, figures in found.items():
+            differences = dict(figures["differences"])
+            extra, (least, most) = differences.pop("extra", 0), extras[place]
+            if not least <= extra <= most:
+                self.dishonest.append(f"{place}: {extra} extra, expected {least} to {most}")
+            if any(differences.values()) or figures["problems"]:
+                self.dishonest.append(f"{place}: {differences} {figures['problems']}")
+            # An emptied log may have been filled again from the source's first record on.
+            told = figures["records"], figures["deleted_on_target"]
+            if sum(told) != counts[place] or (told[1] and not starts[place]):
+                self.dishonest.append(
+                    f"{place} begins at {starts[place]}: {told[0]} said to be compared and"
+                    f" {told[1]} to be deleted, of {counts[place]}"
+                )
+        if any(most for _, most in extras.values()):
+            # Whether one of the two copies of a record is gone with an emptied log is not known.
+            expected = {1} if any(least for least, _ in extras.values()) else {1, 3}
+        else:
+            expected = {3 if any(p["deleted_on_target"] for p in found.values()) else 0}
+        if code not in expected:
+            self.dishonest.append(f"exit code {code}, expected {sorted(expected)}")
+
+    def _starts(self, world, prefix):
+        """{(topic, partition): where the target's log begins}."""
+        places = [(prefix + topic, partition) for topic, partition in self.streams]
+        found = log_offsets(world.lab[TARGET], places, OffsetSpec.earliest())
+        return {(topic[len(prefix) :], p): offset for (topic, p), offset in found.items()}
+
+    def _translate(self, world, mirror, checker, verdict):
+        starts = self._starts(world, mirror.prefix)
         flow = next(f for f in load_config(mirror.config).flows if f.enabled)
         with FlowOffsets(flow) as offsets:
             for (topic, partition), samples in checker.samples(mirror.name).items():
+                # A consumer of what was deleted goes on where the log begins.
+                start = starts[topic, partition]
+                wanted = [(n, here, max(there, start)) for n, here, there in samples]
                 count, wrong, examples = translations(
-                    samples,
+                    wanted,
                     lambda o, t=topic, p=partition: offsets.to_target(t, p, o).offset,
                     most=10,
                 )
@@ -386,6 +481,27 @@ class Soak:
 @click.option("--every", default=14.0, show_default=True, help="Seconds from fault to fault.")
 @click.option("--count", default=None, type=int, help="Stop after so many faults.")
 @click.option("--faults", default="", help="Only kinds whose names contain one of these, a,b,c.")
+@click.option(
+    "--forget",
+    default=0.0,
+    show_default=True,
+    help="Seconds after which target brokers forget producers, by the dates of records; 0: a day.",
+)
+@click.option(
+    "--dated-back", default=0.0, show_default=True, help="How many hours old records say they are."
+)
+@click.option(
+    "--damage/--no-damage",
+    default=False,
+    show_default=True,
+    help="Hit the target's own logs, too: foreign records, emptied logs, a ledger that is cut.",
+)
+@click.option(
+    "--lease",
+    default=DEFAULT_LEASE_SECONDS,
+    show_default=True,
+    help="heliograph.lease.seconds: how soon others take over.",
+)
 @click.option("--mm2/--no-mm2", default=True, show_default=True, help="Run MM2 beside it.")
 @click.option(
     "--patience",
@@ -433,7 +549,11 @@ def main(folder, output, **options):
             f" repeated and reordered {soak.source_anomalies}",
             err=True,
         )
-    if not ours.exact:
+    if soak.verified:
+        click.echo(f"heliograph verify: {soak.verified}")
+    for text in soak.dishonest:
+        click.echo(f"heliograph verify is wrong: {text}", err=True)
+    if not ours.exact or soak.dishonest:
         for example in ours.examples[:20]:
             click.echo(example, err=True)
         click.echo(f"logs are kept in {folder}", err=True)

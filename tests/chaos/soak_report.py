@@ -4,9 +4,12 @@ import time
 from collections import Counter
 
 from benchmarks.machine import commit, describe
+from mirrors import DEFAULT_LEASE_SECONDS
 
 #: In step: no more than this many seconds of the load behind.
 _IN_STEP_SECONDS = 2.0
+#: Options that are left out of the command where they are this.
+_DEFAULTS = {"lease": DEFAULT_LEASE_SECONDS, "forget": 0.0, "dated_back": 0.0}
 
 
 def write(path, soak, outcomes, faults, kinds):
@@ -16,8 +19,10 @@ def write(path, soak, outcomes, faults, kinds):
     command = f"make soak MINUTES={options['minutes']:g} SEED={options['seed']}"
     more = [
         f"--{name.replace('_', '-')} {options[name]:g}"
-        for name in ("every", "rate", "patience", "catch_up")
+        for name in ("every", "rate", "patience", "catch_up", "lease", "forget", "dated_back")
+        if options[name] != _DEFAULTS.get(name)
     ]
+    more += ["--damage"] if options["damage"] else []
     more += [] if options["mm2"] else ["--no-mm2"]
     more += [f"--faults {','.join(options['faults'])}"] if options["faults"] else []
     command += f" SOAK_OPTIONS='{' '.join(more)}'"
@@ -37,6 +42,7 @@ def write(path, soak, outcomes, faults, kinds):
         "",
         *_table(outcomes),
         "",
+        *_damage(soak),
         "All mirrors copy the same topics between the same clusters at the same time. Faults of"
         " brokers and links are shared, so they hit all at once; a kill, stop or restart of the"
         " mirror hits each, and each is started again after the same pause, also when it was still"
@@ -73,10 +79,10 @@ def write(path, soak, outcomes, faults, kinds):
 
 def _table(outcomes):
     rows = [
-        "| mirror | records checked | lost | still not there | repeated | out of order |"
-        " aborted visible | nobody's | wrongly translated |"
+        "| mirror | records checked | lost | still not there | repeated | out of order | where it"
+        " says so | aborted visible | nobody's | wrongly translated |"
         " memory start, middle, end (MB) | MB/min | ended by itself | caught up after |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for o in outcomes:
         v, weights = o.verdict, o.weights
@@ -87,10 +93,38 @@ def _table(outcomes):
         caught += ", after a restart" if o.helped else ""
         rows.append(
             f"| {o.name} | {v.checked:,} | {v.lost:,} | {v.behind:,} | {v.repeated:,} |"
-            f" {v.reordered:,} | {v.aborted_visible:,} | {v.foreign:,} | {translated} |"
-            f" {memory} | {slope} | {o.deaths} | {caught} |"
+            f" {v.reordered:,} | {v.named:,} | {v.aborted_visible:,} | {v.foreign:,} |"
+            f" {translated} | {memory} | {slope} | {o.deaths} | {caught} |"
         )
     return rows
+
+
+def _damage(soak):
+    """What was done to the target itself, and what the mirror and its verify said of that."""
+    options, lines = soak.options, []
+    if options["forget"] or options["dated_back"]:
+        lines.append(
+            f"Records are dated {options['dated_back']:g} hours back; brokers of the target forget"
+            f" a producer {options['forget'] or 86_400:g} s after the dates of its records, and"
+            " look once a second."
+        )
+    if options["damage"]:
+        lines.append(
+            "The target's own logs are hit, too: others write to them, they are emptied to their"
+            " ends when the checker has read them, and the ledger loses its tail on all disks."
+            " Repeated and out of order are records outside of the target offsets that an event of"
+            " the mirror names; those inside are counted as `where it says so`."
+        )
+    told = Counter(event["code"] for event in soak.events)
+    if told:
+        codes = ", ".join(f"{code} {count}" for code, count in sorted(told.items()))
+        lines.append(f"Events of partitions: {codes}.")
+    if soak.verified:
+        lines.append(f"`heliograph verify --complete`: {soak.verified}")
+        lines += [f"- wrong: {text}" for text in soak.dishonest]
+        if not soak.dishonest:
+            lines.append("That is what the checker knows of each partition.")
+    return [line for text in lines for line in (text, "")]
 
 
 def recoveries(soak, name):

@@ -57,6 +57,20 @@ def test_examples_name_the_records():
     assert swapped.examples == ["orders-2 out of order: 1"]
 
 
+def test_what_is_named_is_counted_apart():
+    source = log_of(range(100))
+    target = log_of([*range(40), *range(30, 100), *range(50, 55)])
+    verdict = compare(source, target, "orders-2", [(35, 50), (200, 300)])
+    assert (verdict.named, anomalies(verdict)) == (10, {"repeated": 5})
+    assert "orders-2 repeated, at target offsets: 110-114" in verdict.examples
+    assert compare(source, target, "orders-2", [(40, 50), (110, 115)]).exact
+    holed = log_of([*range(10), *range(15, 20), *range(10, 100)])
+    assert anomalies(compare(source, holed)) == {"repeated": 5, "reordered": 5}
+    verdict = compare(source, holed, "orders-2", [(15, 25)])
+    assert verdict.exact
+    assert verdict.named == 10
+
+
 def test_what_the_source_has_twice_the_target_may_have_twice():
     assert compare(log_of([1, 2, 2, 3]), log_of([1, 2, 2, 3])).exact
     assert anomalies(compare(log_of([1, 2, 2, 3]), log_of([1, 2, 2, 2, 3]))) == {"repeated": 1}

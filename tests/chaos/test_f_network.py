@@ -1,4 +1,4 @@
-"""Faults of the network between the mirror and real brokers, one by one (scenarios.md, section 2).
+"""Faults of the network between the mirror and real brokers, one by one (docs/faults.md).
 
 The flow runs in this process, without Spark: what is tested is what an executor does.
 """
@@ -42,22 +42,25 @@ def assert_exact(flow, topic):
     assert proof.moved == 0, proof
 
 
-def test_f02_lost_answers_to_produce_leave_no_duplicate(flow, net, said, topic_name):
+def test_f02_lost_answers_to_produce_leave_no_duplicate(flow, net, disturbances, topic_name):
     begin(flow, topic_name)
     net.proxies.set(net.b, Faults(answers="drop", api=PRODUCE, times=8))
     hits = net.proxies.stats(net.b).hits
     flow.copy(topic_name)
     assert net.proxies.stats(net.b).hits > hits
     assert_exact(flow, topic_name)
-    assert [text for text in said if f"connection to 127.0.0.1:{net.b} broke: " in text], said
+    broke = f"connection to 127.0.0.1:{net.b} broke: "
+    assert any(broke in text for text in disturbances), disturbances
 
 
-def test_f02_connections_cut_within_answers_lose_and_repeat_nothing(flow, net, said, topic_name):
+def test_f02_connections_cut_within_answers_lose_and_repeat_nothing(
+    flow, net, disturbances, topic_name
+):
     begin(flow, topic_name, partitions=2)
     net.proxies.set(net.a, Faults(drop_after=70_000))
-    net.proxies.set(net.b, Faults(drop_after=700))
-    copying = Copying(flow.lease([topic_name]))
-    wait_for(lambda: len(said) > 4)
+    net.proxies.set(net.b, Faults(drop_after=2500))
+    copying = Copying(flow.lease([topic_name], seconds=600))
+    wait_for(lambda: len(disturbances) > 4)
     net.proxies.heal()
     assert [r.error for r in copying.result()] == ["", ""]
     assert_exact(flow, topic_name)
@@ -89,7 +92,7 @@ def test_f31_answers_that_never_come_cost_one_lease(flow, net, topic_name):
     net.proxies.set(net.b, Faults(answers="mute", api=PRODUCE))
     began = time.monotonic()
     Copying(flow.lease([topic_name], seconds=3)).result()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     net.proxies.set(net.b, NO_FAULTS)
     flow.copy(topic_name)
     assert_exact(flow, topic_name)
@@ -115,7 +118,7 @@ def test_f31_a_stopped_target_broker_does_not_grow_memory(flow, net, topic_name)
     assert_exact(flow, topic_name)
 
 
-def test_f36_a_bit_flipped_on_the_way_is_read_again(flow, net, said, topic_name):
+def test_f36_a_bit_flipped_on_the_way_is_read_again(flow, net, disturbances, topic_name):
     begin(flow, topic_name)
     net.proxies.set(net.a, Faults(answers="flip", api=FETCH, times=1))
     hits = net.proxies.stats(net.a).hits
@@ -127,7 +130,7 @@ def test_f36_a_bit_flipped_on_the_way_is_read_again(flow, net, said, topic_name)
         assert "[source.corrupt]" in receipts[0].error or "source.corrupt" in receipts[0].error
         flow.copy(topic_name)
     assert_exact(flow, topic_name)
-    assert any("CORRUPT_MESSAGE" in text for text in said) or receipts[0].error
+    assert any("CORRUPT_MESSAGE" in text for text in disturbances) or receipts[0].error
 
 
 def test_f36_damage_that_stays_fails_the_partition_and_names_the_offset(flow, net, topic_name):
@@ -168,13 +171,13 @@ def test_f41_a_link_that_flaps_100_times_leaks_nothing(flow, net, topic_name):
 
 @pytest.mark.parametrize("answers", ["duplicate", "swap"])
 def test_f42_answers_twice_or_out_of_order_drop_the_connection(
-    flow, net, said, topic_name, answers
+    flow, net, disturbances, topic_name, answers
 ):
     begin(flow, topic_name, records=20_000)
     wrong = re.compile(rf"connection to 127.0.0.1:{net.b} broke: answered request \d+ instead of ")
     net.proxies.set(net.b, Faults(answers=answers, api=PRODUCE))
     copying = Copying(flow.lease([topic_name]))
-    wait_for(lambda: any(map(wrong.search, said)))
+    wait_for(lambda: any(map(wrong.search, disturbances)))
     net.proxies.set(net.b, NO_FAULTS)
     assert [r.error for r in copying.result()] == [""]
     assert_exact(flow, topic_name)

@@ -51,7 +51,6 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(420)
 def test_f01_f02_leaders_die_on_both_sides(lab_factory, tmp_path):
     lab = lab_factory(brokers=3, settings={"*": QUICK}, heap="384m")
     config = configure(lab, tmp_path, "orders", replicas=3)
@@ -62,15 +61,15 @@ def test_f01_f02_leaders_die_on_both_sides(lab_factory, tmp_path):
     writer.start()
     mirror = MirrorProcess(config, tmp_path / "mirror.log")
     try:
-        wait_for(lambda: _all_grow(b), 90, "the mirror copies every partition")
+        wait_for(lambda: _all_grow(b), 120, "the mirror copies every partition")
         for cluster, node in ((lab["B"], 2), (lab["A"], 3)):
             cluster.broker(node).kill()
-            wait_for(lambda: _all_grow(b), 90, f"copying goes on without broker {node}")
+            wait_for(lambda: _all_grow(b), 120, f"copying goes on without broker {node}")
             cluster.broker(node).start()
-            cluster.wait_ready(60)
+            cluster.wait_ready()
         writer.stop()
         assert not writer.failed, writer.failed[:3]
-        wait_for(lambda: ends(a, "orders") == ends(b, "A.orders"), 90, "the mirror catches up")
+        wait_for(lambda: ends(a, "orders") == ends(b, "A.orders"), 120, "the mirror catches up")
         proof = compare(a, b, "orders", "A.orders")
         assert proof.identical, (proof, mirror.log_path.read_text())
         assert proof.compared > 1000

@@ -31,7 +31,6 @@ def empty(folder):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
     lab, topic_name, tmp_path, monkeypatch
 ):
@@ -56,7 +55,7 @@ def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
         deadline = time.monotonic() + 25
         while time.monotonic() < deadline:
             before = copied()
-            wait_for(lambda before=before: copied() > before, 90, "copying goes on")
+            wait_for(lambda before=before: copied() > before, 120, "copying goes on")
         said = mirror.log_path.read_text()
         assert "3 rounds in a row failed in Spark; starting another" in said
         assert "NoSuchFileException" in said, "why"
@@ -66,9 +65,9 @@ def test_f08_spark_loses_its_files_under_a_running_mirror_and_before_a_restart(
         # Workers of the first may go on for a moment.
         wait_for(mirror.lease_holders, 180, "a new one has workers")
         before = copied()
-        wait_for(lambda: copied() > before, 90, "it goes on")
+        wait_for(lambda: copied() > before, 120, "it goes on")
         producer.stop()
-        wait_for(lambda: ends(a, topic_name) == ends(b, f"A.{topic_name}"), 90, "it catches up")
+        wait_for(lambda: ends(a, topic_name) == ends(b, f"A.{topic_name}"), 120, "it catches up")
         proof = compare(a, b, topic_name, f"A.{topic_name}")
         assert proof.identical, proof
         assert proof.compared == producer.written * PARTITIONS

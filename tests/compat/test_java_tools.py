@@ -59,7 +59,7 @@ checkpoints.topic.replication.factor = 1
     )
     done = subprocess.run(
         [sys.executable, "-m", "heliograph", "run", str(path), "--once", "-o", "plain"],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return topic
@@ -69,7 +69,7 @@ def consume(lab, alias, topic, *args):
     """ConsoleConsumer from the start until it has read all there is."""
     out = lab.tool(
         CONSUMER, "--bootstrap-server", lab[alias].bootstrap, "--topic", topic,
-        "--from-beginning", "--timeout-ms", "5000", *args, timeout_s=120,
+        "--from-beginning", "--timeout-ms", "5000", *args, timeout_s=300,
     )  # fmt: skip
     records, _, said = out.partition("[20")
     # It ends by giving up after some seconds without a record, which it calls an error.

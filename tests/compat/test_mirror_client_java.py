@@ -24,11 +24,11 @@ from heliograph.batch.records import Record, build, decode
 from heliograph.client import FlowOffsets, MirrorClient, MirrorClientError
 from heliograph.config import load
 from heliograph.config.properties import dump
-from heliograph.lab.artifacts import Artifact, classpath
-from heliograph.lab.cluster import DEFAULT_KAFKA_VERSION
-from heliograph.lab.java import find_java
+from heliograph.jvm.artifacts import Artifact, classpath
+from heliograph.jvm.java import find_java
+from heliograph.lab.cluster import DEFAULT_KAFKA_VERSION, SHORT_LIVED
 from heliograph.lab.process import JavaProcess
-from heliograph.ledger.mm2 import Checkpoint, Heartbeat, OffsetSync, checkpoint_key
+from heliograph.mm2.formats import Checkpoint, Heartbeat, OffsetSync, checkpoint_key
 from heliograph.model import ClientSettings
 from heliograph.model import TopicPartition as Partition
 from heliograph.policy import policy_of
@@ -146,7 +146,7 @@ class Filled:
                     transactional.commit_transaction(30)
                 else:
                     transactional.abort_transaction(30)
-            wait_for(lambda s=step: mirror.poll() is not None or self.mirrored(s), 60, "mirrored")
+            wait_for(lambda s=step: mirror.poll() is not None or self.mirrored(s), 120, "mirrored")
             assert mirror.poll() is None, (self.folder / "run.log").read_text()
 
     def commit(self):
@@ -161,7 +161,7 @@ class Filled:
                 for (t, p), end in ends.items()
             ]  # fmt: skip
             consumer = Consumer({"bootstrap.servers": self.lab["A"].bootstrap, "group.id": group})
-            wait_for(lambda c=consumer, o=places: _committed(c, o), 30, "a commit")
+            wait_for(lambda c=consumer, o=places: _committed(c, o), 120, "a commit")
             consumer.close()
             self.committed[group] = {(o.topic, o.partition): o.offset for o in places}
 
@@ -216,10 +216,10 @@ def filled(lab, tmp_path_factory):
             made.produce(mirror)
             made.commit()
             truth = made.truth("east")
-            wait_for(lambda: checkpoints(made, "east") == truth, 60, "exact checkpoints")
+            wait_for(lambda: checkpoints(made, "east") == truth, 120, "exact checkpoints")
         finally:
             mirror.send_signal(signal.SIGTERM)
-            mirror.wait(30)
+            mirror.wait(120)
     yield made
     made.a.close()
     made.b.close()
@@ -243,7 +243,7 @@ def ask(lab, questions):
     ).stdout
     if "jdk.compiler" not in modules:
         pytest.skip("a JRE cannot run a program from its source; a JDK is needed")
-    return json.loads(lab.tool(PROBE, stdin=json.dumps(questions), timeout_s=240))
+    return json.loads(lab.tool(PROBE, stdin=json.dumps(questions), timeout_s=600))
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +331,7 @@ def formatted(filled, lab, topic, *options):
     return lab.tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server",
         lab["B"].bootstrap, "--topic", topic, "--from-beginning", "--max-messages", str(count),
-        "--formatter", f"{MIRROR}.formatters.CheckpointFormatter", *options, timeout_s=120,
+        "--formatter", f"{MIRROR}.formatters.CheckpointFormatter", *options, timeout_s=300,
     )  # fmt: skip
 
 
@@ -404,7 +404,8 @@ def mm2_checkpoints(filled, lab):
         "connect", "org.apache.kafka.connect.cli.ConnectStandalone",
         [str(filled.folder / f"{name}.properties") for name in ("worker", "connector")],
         classpath=classpath(DEFAULT_KAFKA_VERSION, Artifact.CONNECT_MIRROR),
-        folder=filled.folder, jvm_flags=["-Xmx256M", "-XX:+UseSerialGC"], log_level="INFO",
+        folder=filled.folder, jvm_flags=["-Xmx256M", "-XX:+UseSerialGC", *SHORT_LIVED],
+        log_level="INFO",
     )  # fmt: skip
     process.start()
     yield process
@@ -420,7 +421,7 @@ def test_mm2s_own_connector_translates_by_our_offset_syncs(filled, mm2_checkpoin
         found = checkpoints(filled, "plain")
         return found if late < found.keys() else None
 
-    found = wait_for(all_there, 90, "MM2's checkpoints of group late and of others")
+    found = wait_for(all_there, 120, "MM2's checkpoints of group late and of others")
     syncs = {}
     for record in filled.read("mm2-offset-syncs.plain.internal"):
         sync = OffsetSync.decode(record.key, record.value)

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from mirror_process import LiveProducer, MirrorProcess, client, create_topic, ends, wait_for
 
 from heliograph.lab import MirrorMaker2
+from heliograph.lab.cluster import SHORT_LIVED
 from heliograph.lab.proof import read_all
 from heliograph.ledger.codec import Place
 from heliograph.ledger.store import LedgerStore
@@ -55,9 +56,12 @@ def mm2(clusters):
     def start(topic):
         lab = clusters[0]
         name = f"mm2-{len(started)}"
-        started.append(MirrorMaker2(properties(lab, topic), lab.folder, heap="512m", name=name))
-        started[-1].start()
-        return started[-1]
+        made = MirrorMaker2(
+            properties(lab, topic), lab.folder, heap="512m", name=name, jvm_flags=SHORT_LIVED
+        )
+        started.append(made)
+        made.start()
+        return made
 
     yield start
     for process in started:
@@ -170,15 +174,15 @@ def test_killed_in_mid_stream_twice_while_the_producer_goes_on(clusters, mm2, pr
     for _ in range(2):
         more = grown(target, topic, 1500)
         process = mm2(topic)
-        wait_for(more, 60, "MM2 mirrors")
+        wait_for(more, 120, "MM2 mirrors")
         process.kill()
     before = [there for _, there in records(source, target, topic)]
     assert any(len({r.value for r in left}) < len(left) for left in before), "MM2 repeated nothing"
     mirror = MirrorProcess(properties(lab, topic), tmp_path / "heliograph.log")
     try:
-        wait_for(grown(target, topic, 1000), 60, "Heliograph mirrors")
+        wait_for(grown(target, topic, 1000), 120, "Heliograph mirrors")
         producer.stop()
-        wait_for(lambda: caught_up(source, target, topic), 30, "all is mirrored")
+        wait_for(lambda: caught_up(source, target, topic), 120, "all is mirrored")
         code, _ = mirror.stop()
         said = (tmp_path / "heliograph.log").read_text()
         assert code == 0, said
@@ -194,7 +198,7 @@ def run(lab, topic, *args):
     return subprocess.run(
         [sys.executable, "-m", "heliograph", "run", str(properties(lab, topic)), "-o", "plain",
          *args],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
@@ -206,7 +210,7 @@ def test_stopped_in_order(clusters, mm2, producing):
     producer = producing(topic)
     more = grown(target, topic, 1000)
     process = mm2(topic)
-    wait_for(more, 60, "MM2 mirrors")
+    wait_for(more, 120, "MM2 mirrors")
 
     refused = run(lab, topic, "--once")
     assert refused.returncode == 3, refused.stdout + refused.stderr
@@ -214,7 +218,7 @@ def test_stopped_in_order(clusters, mm2, producing):
     assert "stop MM2 with SIGTERM" in refused.stderr
 
     process.terminate()
-    assert process.join(30)
+    assert process.join(120)
     before = [there for _, there in records(source, target, topic)]
     time.sleep(0.5)  # something to mirror after the switch
     producer.stop()

@@ -55,13 +55,16 @@ class Authority:
             name = x509.IPAddress(ipaddress.ip_address(host))
         except ValueError:
             name = x509.DNSName(host)
-        key, certificate = self._issue("broker", days * _DAY, [name])
+        self._write_store(path, *self._issue("broker", days * _DAY, [name]))
+
+    def client_store(self, path):
+        """A PKCS12 key store for a client."""
+        self._write_store(path, *self._issue("mirror", 5 * _DAY, []))
+
+    def _write_store(self, path, key, certificate):
+        encryption = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
         store = pkcs12.serialize_key_and_certificates(
-            b"broker",
-            key,
-            certificate,
-            [self._own],
-            serialization.BestAvailableEncryption(STORE_PASSWORD.encode()),
+            b"own", key, certificate, [self._own], encryption
         )
         path.write_bytes(store)
 

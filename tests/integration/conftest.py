@@ -12,8 +12,6 @@ import pytest
 from heliograph.copy import links
 from heliograph.lab import Lab
 
-pytest.register_assert_rewrite("mirroring", "pairs")
-
 
 @pytest.fixture(scope="session", autouse=True)
 def close_links() -> Iterator[None]:
@@ -33,10 +31,12 @@ def mirroring(lab: Lab) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def quick_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A cleans its compacted topics at once; B forgets producers of old records at once."""
+    """Both clean compacted topics at once; B forgets producers of old records at once."""
+    cleaner = {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "4194304"}
     settings = {
-        "A": {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "4194304"},
-        "B": {
+        "A": cleaner,
+        "B": cleaner
+        | {
             "producer.id.expiration.ms": "500",
             "producer.id.expiration.check.interval.ms": "100",
         },

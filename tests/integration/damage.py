@@ -19,7 +19,7 @@ def cut_tails(flow, ends: Mapping[TopicPartition, int]) -> None:
     broker.kill()
     try:
         for partition, until in ends.items():
-            _cut(cluster.folder / f"data-1/{partition.topic}-{partition.partition}", until)
+            cut(cluster.folder / f"data-1/{partition.topic}-{partition.partition}", until)
     finally:
         broker.start()
     cluster.wait_ready(240)
@@ -27,7 +27,8 @@ def cut_tails(flow, ends: Mapping[TopicPartition, int]) -> None:
     flow.target.close()
 
 
-def _cut(folder: Path, until: int) -> None:
+def cut(folder: Path, until: int) -> None:
+    """Leave a log only what is before ``until``; its broker does not run."""
     end = 0
     for segment in sorted(folder.glob("*.log")):
         data = memoryview(segment.read_bytes())
@@ -66,14 +67,14 @@ class Holding:
 
     def end(self):
         """End it now; returns the receipts."""
-        self.loop._desk.lease = self.loop._lease = replace(self.lease, deadline=0.0)
+        self.loop._lease_state.lease = self.loop._lease = replace(self.lease, deadline=0.0)
         self._thread.join(60)
         assert not self._thread.is_alive()
         return self.receipts
 
     @property
     def events(self):
-        return list(self.loop._desk.events)
+        return list(self.loop._lease_state.events)
 
     def told(self, code: str):
         """The events with a code so far."""
@@ -81,4 +82,4 @@ class Holding:
 
     def part(self, topic: str, partition: int = 0):
         """The copy of a partition."""
-        return self.loop._desk.parts[TopicPartition(topic, partition)]
+        return self.loop._lease_state.parts[TopicPartition(topic, partition)]

@@ -12,14 +12,14 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assignment
 from mirroring import Mirroring, wait_for
 
-from heliograph.control.checkpoints import CheckpointEmitter
-from heliograph.control.group_sync import GroupOffsetSync
-from heliograph.control.groups import GroupTranslation
-from heliograph.control.topics import TopicPlan
+from heliograph.control.groups.checkpoints import CheckpointEmitter
+from heliograph.control.groups.offset_sync import GroupOffsetSync
+from heliograph.control.groups.translated import GroupTranslation
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.copy.loop import CopyLoop
-from heliograph.ledger.checkpoints import CheckpointLog
-from heliograph.ledger.mm2 import Checkpoint
 from heliograph.ledger.store import LedgerStore
+from heliograph.mm2.checkpoints import CheckpointLog
+from heliograph.mm2.formats import Checkpoint
 from heliograph.model import ClientSettings, Flow, Lease, LeasedPartition, TopicPartition
 from heliograph.policy import (
     DefaultGroupFilter,
@@ -200,7 +200,7 @@ class Groups:
                 offset = partition.offset if partition.offset >= 0 else -2
                 consumer.seek(Assignment(topic, partition.partition, offset))
             values: list[bytes] = []
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while len(values) < count:
                 assert time.monotonic() < deadline, f"{len(values)} of {count} records"
                 values += [m.value() for m in consumer.consume(count - len(values), 0.2)]

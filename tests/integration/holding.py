@@ -32,12 +32,12 @@ class Holding:
     @property
     def why(self) -> str:
         """What keeps the partition from being copied; empty while nothing does."""
-        [p] = self._loop._desk.parts.values()
+        [p] = self._loop._lease_state.parts.values()
         return "" if p.active else p.broken
 
     def stop(self) -> None:
         object.__setattr__(self._lease, "deadline", time.time())
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     @property

@@ -32,9 +32,10 @@ from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 
 PATIENCE_SECONDS = 60.0
+_WAIT_SECONDS = 120.0
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+def wait_for(condition: Callable[..., Any], seconds: float = _WAIT_SECONDS) -> Any:
     """The first true answer; polls until the deadline."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
@@ -62,7 +63,8 @@ class Mirroring:
         return replace(self, options=options)
 
     @classmethod
-    def of(cls, lab: Lab, **changes: Any) -> Mirroring:
+    def of(cls, lab: Any, **changes: Any) -> Mirroring:
+        """A flow A->B of a `Lab`, or of anything that has ``lab["A"]`` and ``lab["B"]``."""
         here, there = settings(lab, "A"), settings(lab, "B")
         source, target = ClusterClient(here, "test"), ClusterClient(there, "test")
         unique = uuid.uuid4().hex[:8]
@@ -71,7 +73,7 @@ class Mirroring:
         wanted = [admin.NewTopic(ledger, 1, 1, compacted), admin.NewTopic(syncs, 1, 1, compacted)]
         failed = admin.create_topics(target, wanted, 30_000)
         assert not failed, failed
-        values = {
+        values: dict[str, Any] = {
             "flow": Flow("A", "B"),
             "source": here,
             "target": there,
@@ -100,13 +102,12 @@ class Mirroring:
     # -- topics -------------------------------------------------------------------------------
 
     def await_topic(self, client: ClusterClient, topic: str, partitions: int) -> None:
-        def led() -> bool:
-            found = client.metadata([topic]).topics.get(topic)
-            return found is not None and (
-                sum(p.leader >= 0 for p in found.partitions.values()) >= partitions
-            )
+        def served() -> bool:
+            # A leader may be known before it has heard of it itself, and refuses until then.
+            known = topic in client.metadata([topic]).topics
+            return known and len(self.offsets(client, topic, admin.LATEST)) >= partitions
 
-        wait_for(led)
+        wait_for(served)
 
     def create(
         self,
@@ -231,6 +232,18 @@ class Mirroring:
         store = LedgerStore(self.target, self.context.ledger_topic)
         store.refresh()
         return store.at(self.place(topic, partition))
+
+    def assert_known(self, topic: str, partition: int = 0) -> None:
+        """What the ledger knows to be acknowledged is all that is there."""
+        known = self.ledger(topic, partition).known
+        assert known is not None
+        target = TopicPartition(f"A.{topic}", partition)
+        [end] = [
+            offset for p, offset in self.offsets(self.target, target.topic, admin.LATEST).items()
+            if p == target
+        ]  # fmt: skip
+        assert known.target == end
+        assert known.source == self.ends(topic)[TopicPartition(topic, partition)]
 
     def assert_ledger_is_exact(self, topic: str, partition: int = 0) -> None:
         """Every record of the source is where the ledger says; for flows that keep all records."""

@@ -9,11 +9,12 @@ import uuid
 from sources import numbered
 
 from heliograph.batch.records import Record, build
-from heliograph.control.take_over import TakeOver, place_of
-from heliograph.control.topics import TopicPlan
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.lab.proof import read_all
-from heliograph.ledger.mm2 import OffsetSync
+from heliograph.ledger.store import LedgerStore
+from heliograph.mm2.formats import OffsetSync
 from heliograph.model import TopicPartition
+from heliograph.takeover.takeover import TakeOver, place_of
 from heliograph.wire import admin, log
 
 SYNCS = "mm2-offset-syncs.A.internal"
@@ -102,8 +103,9 @@ class StandIn:
     def take_over(self, *, may_write=True, target=None):
         """Takes over, perhaps as another user; returns why partitions are withheld."""
         flow = self.mirroring
-        ledger = flow.context.ledger_topic
-        self.job = job = TakeOver(self.config, flow.source, target or flow.target, ledger)
+        target = target or flow.target
+        ledger = LedgerStore(target, flow.context.ledger_topic)
+        self.job = job = TakeOver(self.config, flow.source, target, ledger)
         plan = self.plan()
         job.settle(plan, may_write=may_write)
         return [job.withheld(place_of(plan, p)) for p in plan.partitions]

@@ -8,8 +8,9 @@ from pathlib import Path
 from mirroring import settings, wait_for
 
 from heliograph.config import load
-from heliograph.control.config_sync import ConfigSync
-from heliograph.control.topics import TopicRefresh
+from heliograph.control.topics.config_sync import ConfigSync
+from heliograph.control.topics.refresh import TopicRefresh
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.wire import admin, configs
 from heliograph.wire.cluster import ClusterClient
@@ -90,13 +91,13 @@ class Pair:
             topic = f"memory-{uuid.uuid4().hex[:8]}"
             self.create(self.target, topic, 1, {"cleanup.policy": "compact"})
         self.topics = TopicRefresh(
-            self.config, self.source, self.target, SyncedMemory(self.target, topic)
+            self.config, self.source, self.target, SyncedMemory(LedgerFollower(self.target, topic))
         )
         self.refresh = self.topics.refresh
         return topic
 
     def config_sync(self, memory_topic):
         """As a newly started process makes it."""
-        memory = SyncedMemory(self.target, memory_topic)
+        memory = SyncedMemory(LedgerFollower(self.target, memory_topic))
         plan = self.refresh()
         return ConfigSync(self.config, self.source, self.target, memory, lambda: plan)

@@ -12,8 +12,8 @@ from mirroring import Mirroring
 
 from heliograph.client.offsets import FlowOffsets
 from heliograph.config import load
+from heliograph.copy.lease_report import LeaseReport
 from heliograph.copy.loop import CopyLoop
-from heliograph.copy.telling import Tidings
 from heliograph.model import Lease, LeasedPartition, PartitionEvent, Receipt, TopicPartition
 
 Told = tuple[Receipt, list[PartitionEvent]]
@@ -36,7 +36,7 @@ def told(receipts: list[Receipt]) -> Told:
 
 
 def events_of(receipt: Receipt) -> list[PartitionEvent]:
-    return list(Tidings.decode(receipt.tidings).events) if receipt.tidings else []
+    return list(LeaseReport.decode(receipt.lease_report).events) if receipt.lease_report else []
 
 
 @contextmanager

@@ -20,14 +20,15 @@ from access import (
     write_config,
 )
 from click.testing import CliRunner
+from driving import copying_jobs
 from mirroring import wait_for
 
 from heliograph.cli import cli
-from heliograph.control.acls import AclSync
+from heliograph.control.acls.sync import AclSync
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.model import TopicPartition
 from heliograph.service.flow import FlowRuntime
-from heliograph.service.jobs import jobs_of
 from heliograph.wire import acls, log
 from heliograph.wire.acls import NoAuthorizer
 from heliograph.wire.cluster import ClusterClient
@@ -45,15 +46,17 @@ class Flow:
         self.config = flow_config(self.path)
         self.source = ClusterClient(settings_of(lab, "A"), "test")
         self.target = ClusterClient(settings_of(lab, "B"), "test")
-        self._admins = [
+        self._admins = (
             ClusterClient(self.config.source_admin, "test"),
             ClusterClient(self.config.target_admin, "test"),
-        ]
+        )
         self._memory_topic = memory
 
     def job(self):
         """As a newly started process makes it."""
-        memory = SyncedMemory(self.target, self._memory_topic) if self._memory_topic else None
+        memory = None
+        if self._memory_topic:
+            memory = SyncedMemory(LedgerFollower(self.target, self._memory_topic))
         return AclSync(self.config, *self._admins, memory)
 
     def name(self, rest=""):
@@ -218,7 +221,8 @@ def test_without_revocation_what_was_copied_stays_and_is_known_later(flow):
     f.job().sync()
     assert f.copied == {copy}
     f.config = flow_config(write_config(
-        f.lab, f.path.parent, **{"topics": f"{f.stem}.*", "heliograph.acls.revoke": "true"}
+        f.lab, f.path.parent, ("alice", "alice"),
+        **{"topics": f"{f.stem}.*", "heliograph.acls.revoke": "true"},
     ))  # fmt: skip
     [change] = f.job().plan().removals
     assert change.acl == copy
@@ -234,7 +238,7 @@ def test_a_target_that_takes_no_acls_is_told_once_and_gets_them_after_the_grant(
     with granted(f.target, allow("dave", "DESCRIBE")):
         with pytest.raises(BrokerError) as info:
             job.sync()
-        assert "User:dave may not Alter cluster B; grant it with: kafka-acls.sh" in str(info.value)
+        assert "User:dave may not Alter cluster B; grant it (only if you must: " in str(info.value)
         assert "--add --allow-principal User:dave --operation Alter --cluster" in str(info.value)
         assert f.copied == set()
         # Somebody makes it by hand instead: then it is not ours.
@@ -253,8 +257,9 @@ def test_the_job_of_a_flow(flow):
     f = flow(sync_topic_acls_interval_seconds="7")
     runtime = FlowRuntime(f.config)
     try:
-        runtime.prepare(30.0)
-        [job] = [job for job in jobs_of(runtime) if "ACLs" in job.description]
+        runtime.open_target()
+        runtime.open()
+        [job] = [job for job in copying_jobs(runtime) if "ACLs" in job.description]
         assert (job.description, job.interval_seconds) == ("syncing ACLs of A->B", 7)
         grant(f.source, f.acl("ALLOW READ topic ~t bob"))
         job.run()
@@ -268,8 +273,9 @@ def test_the_job_of_a_flow(flow):
 def test_no_job_if_acls_are_not_to_be_synced(flow):
     runtime = FlowRuntime(flow(sync_topic_acls_enabled="false").config)
     try:
-        runtime.prepare(30.0)
-        assert not [job for job in jobs_of(runtime) if "ACLs" in job.description]
+        runtime.open_target()
+        runtime.open()
+        assert not [job for job in copying_jobs(runtime) if "ACLs" in job.description]
     finally:
         runtime.close()
 

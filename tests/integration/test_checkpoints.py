@@ -14,7 +14,7 @@ from mirroring import wait_for
 from sources import transactions
 
 from heliograph.batch.records import Record, build, decode
-from heliograph.ledger.mm2 import Checkpoint
+from heliograph.mm2.formats import Checkpoint
 from heliograph.model import TopicPartition
 from heliograph.wire import admin, log
 from heliograph.wire.errors import BrokerError
@@ -352,7 +352,7 @@ def test_a_right_that_is_missing_is_not_a_missing_offset(groups, parts, monkeypa
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_of_both_protocols(groups, parts, protocol):
     with groups.member("g", parts[0].topic, **{"group.protocol": protocol}) as consumer:
-        wanted = [Assignment(*parts[0], 7, "where I was")]
+        wanted = [Assignment(parts[0].topic, parts[0].partition, 7, "where I was")]
         consumer.commit(offsets=wanted, asynchronous=False)
         assert groups.emit() == {"g": {f"A.{parts[0]}": (7, 7)}}
         [checkpoint] = groups.log().known.values()

@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 import time
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -27,7 +28,8 @@ from heliograph.wire.errors import AuthenticationFailed, ConnectionFailed
 from heliograph.wire.security import Security
 
 #: Whoever has not logged in again by then is cut off at the next request.
-LOGIN_SECONDS = 3.0
+#: It is renewed after 80 %: the rest is what a loaded machine may take for it.
+LOGIN_SECONDS = 6.0
 FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password='
 OAUTH = (
@@ -38,7 +40,7 @@ OAUTH = (
 
 @pytest.fixture(scope="module")
 def forgetful(module_lab_factory):
-    """Clusters where a login counts for three seconds."""
+    """Clusters where a login counts for six seconds."""
     short = {"connections.max.reauth.ms": str(int(LOGIN_SECONDS * 1000))}
     return module_lab_factory(security="SASL_PLAINTEXT", settings={"*": short})
 
@@ -107,25 +109,37 @@ def copied(flow, topic):
     return sum(flow.offsets(flow.target, f"A.{topic}", admin.LATEST).values())
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_f28_logins_are_renewed_before_they_expire(forgetful, topic_name, logins, mechanism):
-    source = ClientSettings("A", forgetful["A"].client_properties(mechanism))
-    target = ClientSettings("B", forgetful["B"].client_properties(mechanism))
-    flow = flow_of(forgetful, topic_name, source=source, target=target)
-    with holding(flow, topic_name) as held, Feed(flow, topic_name) as feed:
-        wait_for(lambda: copied(flow, topic_name) > 0)
+def test_f28_logins_are_renewed_before_they_expire(forgetful, topic_name, logins):
+    """With each mechanism, all at the same time."""
+    mechanisms = ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]
+    flows = {}
+    with ExitStack() as stack:
+        for mechanism in mechanisms:
+            topic = f"{topic_name}-{mechanism}"
+            source = ClientSettings("A", forgetful["A"].client_properties(mechanism))
+            target = ClientSettings("B", forgetful["B"].client_properties(mechanism))
+            flow = flow_of(forgetful, topic, source=source, target=target)
+            held = stack.enter_context(holding(flow, topic))
+            stack.enter_context(Feed(flow, topic))
+            flows[topic] = flow, held
+        for topic, (flow, _) in flows.items():
+            wait_for(lambda f=flow, t=topic: copied(f, t) > 0)
         opened = len(logins)
-        deadline = time.monotonic() + 2.5 * LOGIN_SECONDS
-        while time.monotonic() < deadline:
-            assert held.why == ""
-            time.sleep(0.02)
-        assert feed.written > 500
-    with holding(flow, topic_name) as last:
-        last.in_step()
-    assert held.receipt.resumes == 0, "nobody noticed"
-    # Two bulk connections at least, each after 2.4 s and 4.8 s.
-    assert logins[opened:].count(mechanism) >= 4
-    flow.close()
+
+        def renewed():
+            assert {held.why for _, held in flows.values()} == {""}
+            # Two bulk connections at least, each twice.
+            return all(logins[opened:].count(mechanism) >= 4 for mechanism in mechanisms)
+
+        wait_for(renewed)
+        reached = {topic: copied(flow, topic) for topic, (flow, _) in flows.items()}
+        for topic, (flow, _) in flows.items():
+            wait_for(lambda f=flow, t=topic: copied(f, t) > reached[t])
+    for topic, (flow, held) in flows.items():
+        assert held.receipt.resumes == 0, "nobody noticed"
+        with holding(flow, topic) as last:
+            last.in_step()
+        flow.close()
 
 
 def test_f28_a_login_that_is_not_renewed_is_cut_off(forgetful, monkeypatch):
@@ -184,10 +198,10 @@ def test_f28_a_scram_password_is_changed_while_the_mirror_runs(
                 flow.write(topic_name, [b"more"])
                 written += 1
                 time.sleep(0.1)
-            wait_for(lambda: "refused SASL SCRAM-SHA-512" in held.why, 20)
+            wait_for(lambda: "refused SASL SCRAM-SHA-512" in held.why)
             why = held.why
             secrets.write_text("password=hunter2\n")
-            wait_for(lambda: copied(flow, topic_name) == written, 20)
+            wait_for(lambda: copied(flow, topic_name) == written)
             assert held.why == ""
     finally:
         change_password(forgetful[alias], PASSWORD)
@@ -276,11 +290,11 @@ def test_f28_oauth_tokens_are_renewed_and_an_endpoint_that_is_away_is_named(forg
         wait_for(lambda: endpoint.given >= 3)
         assert held.why == ""
         endpoint.away = True
-        wait_for(lambda: f"no token from {endpoint.url}" in held.why, 20)
+        wait_for(lambda: f"no token from {endpoint.url}" in held.why)
         assert "503" in held.why
         assert "hunter2" not in held.why
         endpoint.away = False
-        wait_for(lambda: held.why == "", 20)
+        wait_for(lambda: held.why == "")
     with holding(flow, topic_name) as last:
         last.in_step()
     endpoint.close()

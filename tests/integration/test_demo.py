@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 DEMO = [sys.executable, "-m", "heliograph", "demo", "--records", "200000"]
 
@@ -20,18 +21,19 @@ def left_behind(folder: Path) -> list[str]:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            words = [*process.cmdline(), *process.environ().values()]
+            command = process.cmdline()
+            words = [*command, *process.environ().values()]
         except psutil.Error:
             continue
         if any(str(folder) in word for word in words):
-            found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+            found.append(f"{process.pid} {' '.join(command)[:200]}")
     return found
 
 
 def test_demo_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     done = subprocess.run(
-        [*DEMO, "--folder", str(folder)], capture_output=True, text=True, timeout=180, check=False
+        [*DEMO, "--folder", str(folder)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing lost, nothing twice" in done.stdout
@@ -43,6 +45,7 @@ def test_demo_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.full
 def test_ctrl_c_while_the_mirror_starts_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(
@@ -62,7 +65,7 @@ def test_ctrl_c_while_the_mirror_starts_leaves_nothing(tmp_path: Path) -> None:
         time.sleep(2)
         assert left_behind(folder)
         demo.send_signal(signal.SIGINT)
-        said, _ = demo.communicate(timeout=30)
+        said, _ = demo.communicate(timeout=120)
     finally:
         demo.kill()
         demo.wait()
@@ -75,7 +78,7 @@ def test_ctrl_c_while_the_mirror_starts_leaves_nothing(tmp_path: Path) -> None:
 def test_a_folder_with_data_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("data")
     done = subprocess.run(
-        [*DEMO, "--folder", str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+        [*DEMO, "--folder", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
     assert "[demo.folder]" in done.stderr

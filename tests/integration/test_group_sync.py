@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from grouping import Groups, create
 from mirroring import Mirroring, wait_for
 
-from heliograph.control.group_sync import GroupOffsetSync
+from heliograph.control.groups.offset_sync import GroupOffsetSync
 from heliograph.model import TopicPartition
 from heliograph.wire.groups import Committed, GroupClient
 
@@ -79,7 +79,9 @@ def test_s65_a_group_in_use_on_the_target_is_not_touched(groups, parts, remote, 
     """KAFKA-19794: MM2 may rewind it."""
     groups.commit("g", {parts[0]: 4})
     with groups.member("g", remote[0].topic, "B", **{"group.protocol": protocol}) as consumer:
-        consumer.commit(offsets=[Assignment(*remote[0], 2)], asynchronous=False)
+        consumer.commit(
+            offsets=[Assignment(remote[0].topic, remote[0].partition, 2)], asynchronous=False
+        )
         assert sync(groups) == {"g": "is in use on B (Stable)"}
         assert groups.offsets("g") == {str(remote[0]): 2}
     wait_for(lambda: sync(groups) != {"g": "is in use on B (Stable)"})
@@ -169,7 +171,7 @@ def test_an_offset_in_an_open_transaction_on_the_target_is_left_alone(groups, pa
     producer.init_transactions(30)
     producer.begin_transaction()
     with groups.consumer("g", "B") as consumer:
-        offsets = [Assignment(*remote[0], 8)]
+        offsets = [Assignment(remote[0].topic, remote[0].partition, 8)]
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
     assert "UNSTABLE_OFFSET_COMMIT (88)" in sync(groups)["g"]
     producer.commit_transaction(30)
@@ -246,11 +248,11 @@ def test_s76_s77_many_groups_fail_over_at_the_exact_offset(module_lab_factory):
         groups.syncing.finish()
         groups.emit()
     assert sync(groups) == dict.fromkeys(wanted, "120 partitions in step")
+    emitted = groups.checkpoints()
     for group, offsets in wanted.items():
         there = {f"A.{p}": offset for p, offset in offsets.items()}
         assert groups.offsets(group) == there
-        checkpoints = groups.checkpoints()[group]
-        assert {p: down for p, (_, down) in checkpoints.items()} == there
+        assert {p: down for p, (_, down) in emitted[group].items()} == there
     names = [groups.prefix + name for name in wanted]
     assert len(groups.target._find(names, {})) == 2, "the groups have different coordinators"
     reads_on(groups, wanted["group-7"])

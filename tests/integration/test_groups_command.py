@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Assignment
+from driving import HeldHere
 from mirroring import settings, wait_for
 
 from heliograph.cli import cli
-from heliograph.ledger.checkpoints import CheckpointLog
+from heliograph.config import load
+from heliograph.copy import links
+from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.model import TopicPartition
+from heliograph.service import mirror as service
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.groups import GroupClient
@@ -69,12 +71,17 @@ checkpoints.topic.replication.factor = 1
 
 @pytest.fixture(scope="module")
 def mirrored(lab, tmp_path_factory):
+    """All of ``run --once`` but Spark: leases are held in this process."""
     made = Mirrored(lab, tmp_path_factory.mktemp("groups"))
-    done = subprocess.run(
-        [sys.executable, "-m", "heliograph", "run", str(made.path), "--once", "-o", "plain"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "Engine", HeldHere)
+        mirror = service.Mirror(load(made.path), once=True)
+        try:
+            mirror.start()
+            mirror.run_once()
+        finally:
+            mirror.close()
+            links.close()
     yield made
     made.source.close()
     made.target.close()
@@ -123,13 +130,15 @@ def test_groups_as_a_table_with_the_reason_why_one_is_not_synced(mirrored):
 
 def test_a_flow_that_was_never_mirrored(lab, tmp_path):
     never = Mirrored(lab, tmp_path)
-    text = never.path.read_text().replace("A->B", "C->B").replace("B->A", "B->C")
-    text = text.replace("A.bootstrap", "C.bootstrap").replace("clusters = A,", "clusters = C,")
+    # An alias that no other test has mirrored to B.
+    alias = f"C-{uuid.uuid4().hex[:8]}"
+    text = never.path.read_text().replace("A->B", f"{alias}->B").replace("B->A", f"B->{alias}")
+    text = text.replace("A.bootstrap", f"{alias}.bootstrap").replace("= A,", f"= {alias},")
     never.path.write_text(text)
     code, _, error = never.show()
     assert code != 0
     assert str(error) == (
-        "[groups.not-mirrored] flow C->B: nothing is mirrored yet, B has no ledger of it\n"
+        f"[groups.not-mirrored] flow {alias}->B: nothing is mirrored yet, B has no ledger of it\n"
         "  -> heliograph run mirrors it"
     )
     never.source.close()

@@ -95,7 +95,8 @@ def test_s44_a_foreign_record_is_told_and_the_next_gap_makes_up_for_it(identical
     assert foreign.flush(30) == 0
     transactions(identical, topic_name, [(numbered(4, "moved"), True)])
     [receipt] = identical.copy(topic_name)
-    assert receipt.target_end - receipt.source_position == 2
+    # The marker at the end of the transaction made up for one of the two.
+    assert receipt.target_end - receipt.source_position == 1
     identical.assert_ledger_is_exact(topic_name)
     transactions(identical, topic_name, [([b"a", b"b"], False), (numbered(4, "again"), True)])
     [receipt] = identical.copy(topic_name)

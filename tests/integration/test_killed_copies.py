@@ -15,8 +15,8 @@ from heliograph.copy.loop import CopyLoop
 from heliograph.model import TopicPartition
 from heliograph.wire import admin
 
-KILLS = 8
-MANY = 90_000
+KILLS = 4
+MANY = 30_000
 
 
 def hold_again(lease):
@@ -36,9 +36,8 @@ def kill_and_finish(flow, topic, chance):
         lease = flow.lease([topic])
         process = fork.Process(target=hold if number == 0 else hold_again, args=(lease,))
         process.start()
-        deadline = time.monotonic() + 10
-        while process.is_alive() and end() == ends[-1] and time.monotonic() < deadline:
-            time.sleep(0.002)
+        while process.is_alive() and end() == ends[-1]:
+            time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.02))
         process.kill()
         process.join()
@@ -57,7 +56,7 @@ def chance(request):
 def test_f05_killed_while_padding(mirroring, topic_name, chance):
     flow = mirroring.leasing(identical=True, paddable=True)
     flow.create(topic_name)
-    start = 50_000_000
+    start = 10_000_000
     fill(flow, TopicPartition(topic_name, 0), start)
     flow.write(topic_name, numbered(2000))
     ends = kill_and_finish(flow, topic_name, chance)
@@ -81,8 +80,8 @@ def test_f05_killed_while_filling_gaps(mirroring, topic_name, chance):
 def test_f05_f17_killed_while_filling_the_holes_of_a_compacted_topic(quick, topic_name, chance):
     """The target forgets producers at once, too: what is missing is found in its log."""
     flow = quick.leasing(identical=True, paddable=True)
-    keys = range(40_000)
-    compacted_source(quick, topic_name, [keys, chance.sample(keys, 20_000)])
+    keys = range(20_000)
+    compacted_source(quick, topic_name, [keys, chance.sample(keys, 10_000)])
     ends = kill_and_finish(flow, topic_name, chance)
     whole = flow.offsets(flow.source, topic_name, admin.LATEST)[TopicPartition(topic_name, 0)]
     assert any(0 < end < whole for end in ends), "killed in the middle"

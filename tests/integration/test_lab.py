@@ -15,15 +15,18 @@ import psutil
 import pytest
 
 from heliograph.lab import Lab
+from heliograph.lab.cluster import Cluster
 
-CLI = [sys.executable, "-m", "heliograph.cli.lab"]
-
-
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=120, check=False)
+CLI = [sys.executable, "-m", "heliograph", "lab"]
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CLI, *args], capture_output=True, input=stdin, text=True, timeout=300, check=False
+    )
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -31,10 +34,13 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 
 def test_up_status_down(tmp_path: Path) -> None:
+    """And what `lab up` suggests: a topic, records, and a broker that is stopped."""
     folder = str(tmp_path / "lab")
     up = run("up", "--detach", "--clusters", "east", "--folder", folder)
     assert up.returncode == 0, up.stderr
     assert "127.0.0.1:" in up.stdout
+    for step in ("topics", "produce", "broker", "status"):
+        assert f"  heliograph lab {step} --folder {folder}" in up.stdout
     status = run("status", "--folder", folder, "-o", "json")
     assert status.returncode == 0
     [cluster] = json.loads(status.stdout)["clusters"]
@@ -46,10 +52,52 @@ def test_up_status_down(tmp_path: Path) -> None:
     assert second.returncode == 1
     assert "[lab.in-use]" in second.stderr
 
+    at = ("--folder", folder)
+    created = run("topics", *at, "east", "--create", "--topic", "orders")
+    assert created.stdout.strip() == "Created topic orders.", created.stderr
+    assert run("produce", *at, "east", "--topic", "orders", stdin="a\nb\n").returncode == 0
+    options = ("--topic", "orders", "--group", "me", "--from-beginning", "--max-messages", "2")
+    assert run("consume", *at, "east", *options).stdout.split() == ["a", "b"]
+
+    stopped = run("broker", *at, "stop", "east")
+    assert stopped.stdout == "east, broker 1: stopped\n", stopped.stderr
+    assert run("status", *at).returncode == 1
+    assert run("broker", *at, "start", "east", "1").returncode == 0
+    assert run("status", *at).returncode == 0
+    nobody = run("broker", *at, "stop", "east", "2")
+    assert (nobody.returncode, "[lab.no-broker]" in nobody.stderr) == (1, True)
+    assert "[lab.no-cluster]" in run("topics", *at, "C", "--list").stderr
+
     down = run("down", "--folder", folder, "--delete")
     assert down.returncode == 0, down.stderr
     assert not psutil.pid_exists(broker["pid"])
     assert not Path(folder).exists()
+
+
+def test_clusters_of_a_kind_are_formatted_alike_and_not_the_same(tmp_path):
+    """The first by Kafka's tool, the next by copying what it wrote."""
+
+    def formatted(name, brokers):
+        cluster = Cluster(name, tmp_path / name, brokers)
+        tools = cluster.begin_format()
+        cluster.finish_format(tools)
+        folders = [broker.data_folder for broker in cluster.brokers]
+        files = [{p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders]
+        return tools, [dict(_lines(f.pop("meta.properties"))) for f in files], files
+
+    formatted("a", 1)
+    tools, [first, second], files = formatted("b", 2)
+    assert tools == []
+    _, [other], [checkpoint] = formatted("c", 1)
+    assert files == [checkpoint, checkpoint]
+    assert [m["node.id"] for m in (first, second, other)] == ["1", "2", "1"]
+    assert first["cluster.id"] == second["cluster.id"] != other["cluster.id"]
+    assert len({m["directory.id"] for m in (first, second, other)}) == 3
+    assert first["cluster.id"] == (tmp_path / "b" / "cluster.id").read_text()
+
+
+def _lines(content):
+    return [line.split("=", 1) for line in content.decode().splitlines() if "=" in line]
 
 
 def test_errors_name_the_next_step(tmp_path: Path) -> None:
@@ -78,7 +126,7 @@ def test_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:
     )
     try:
         state = tmp_path / "lab.json"
-        wait_for(lambda: state.exists() and '"running"' in state.read_text(), 60)
+        wait_for(lambda: state.exists() and '"running"' in state.read_text())
         pid = json.loads(state.read_text())["clusters"][0]["nodes"][0]["pid"]
         assert psutil.pid_exists(pid)
     finally:

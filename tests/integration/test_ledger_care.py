@@ -10,10 +10,10 @@ from mirroring import wait_for
 from sources import COMPACTED
 
 from heliograph.control.ledger_care import LedgerCare
-from heliograph.control.topics import TopicPlan
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.lab.proof import read_all
 from heliograph.ledger.codec import Entry, Place, Signature
-from heliograph.ledger.keeper import LedgerKeeper
+from heliograph.ledger.flow_ledger import FlowLedger
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import TopicPartition
@@ -37,13 +37,13 @@ def commits(flow, topic, count):
 
 
 def care(flow, topic):
-    keeper = LedgerKeeper(flow.target, flow.context.ledger_topic)
+    ledger = FlowLedger(flow.target, flow.context.ledger_topic)
     plan = TopicPlan(
         partitions={TopicPartition(topic, 0): f"A.{topic}"},
         source=flow.source.metadata([topic]),
         target=flow.target.metadata([f"A.{topic}"]),
     )
-    return LedgerCare(keeper, flow.target, flow.context.producer_id, lambda: plan)
+    return LedgerCare(ledger, flow.target, flow.context.producer_id, lambda: plan)
 
 
 def kinds(flow):
@@ -117,9 +117,9 @@ def test_topics_that_are_gone(mirroring, topic_name):
     for _ in range(2):
         assert "runs" in kinds(mirroring)
         job.tend()
-    fresh = LedgerKeeper(mirroring.target, mirroring.context.ledger_topic)
+    fresh = LedgerStore(mirroring.target, mirroring.context.ledger_topic)
     fresh.refresh()
-    live = {p for p in fresh.places if fresh.at(p).runs}
+    live = set(fresh.begun())
     assert {place, mirroring.place(other)} <= live
     records = list(read_all(mirroring.target, TopicPartition(mirroring.context.ledger_topic, 0)))
     dead = [r for r in records if str(elsewhere.target_id).encode() in r.key]
@@ -133,7 +133,7 @@ def test_what_the_cleaner_leaves(quick, topic_name):
     quick.await_topic(client, topic_name, 1)
     part = TopicPartition(topic_name, 0)
     place = Place("orders", 0, uuid.uuid4(), uuid.uuid4())
-    store, keeper = LedgerStore(client, topic_name), LedgerKeeper(client, topic_name)
+    store, keeper = LedgerStore(client, topic_name), FlowLedger(client, topic_name).keeper
     store.sign(Signature(7, "a", "b"))
     runs = []
     for n in range(300):

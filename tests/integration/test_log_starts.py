@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sources import numbered, transactions
 
-from heliograph.control.log_starts import LogStartFollower
-from heliograph.control.topics import TopicPlan
+from heliograph.control.topics.log_starts import LogStartFollower
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import TopicPartition
 from heliograph.wire import admin

@@ -8,7 +8,7 @@ import sys
 
 from heliograph.config import load
 from heliograph.config.properties import dump
-from heliograph.control.topics import TopicRefresh
+from heliograph.control.topics.refresh import TopicRefresh
 from heliograph.model import ClientSettings
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
@@ -58,7 +58,7 @@ def test_a_class_that_cannot_be_made_ends_the_start_with_its_name(lab, example_p
     done = subprocess.run(
         [sys.executable, "-m", "heliograph", "run", write(lab, tmp_path / "mm2.properties")],
         env={**os.environ, "PYTHONPATH": str(example_package)},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert (

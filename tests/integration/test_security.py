@@ -8,7 +8,7 @@ import pytest
 from mirroring import Mirroring, settings
 
 from heliograph.errors import ConfigError
-from heliograph.lab.java import find_java
+from heliograph.jvm.java import find_java
 from heliograph.lab.security import PASSWORD
 from heliograph.model import ClientSettings
 from heliograph.wire.cluster import ClusterClient

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from heliograph.batch.lanes import Piece
+from heliograph.batch.pieces import Piece
 
 
 @pytest.mark.parametrize("refused_batch", [2, 9, 30])
@@ -21,10 +21,10 @@ def test_batches_behind_a_refused_one_are_fetched_again(
     calls = itertools.count()
     signed = Piece.signed
 
-    def wrong_once(self, producer_id, sequence):
+    def wrong_once(self, producer_id, sequence, epoch):
         # A sequence from the future is refused with error 45, and so is all that follows it.
         ahead = 100_000 if next(calls) == refused_batch else 0
-        return signed(self, producer_id, sequence + ahead)
+        return signed(self, producer_id, sequence + ahead, epoch)
 
     monkeypatch.setattr(Piece, "signed", wrong_once)
     [receipt] = mirroring.copy(topic_name)

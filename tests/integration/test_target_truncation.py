@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from consumers import same, visible
 from damage import Holding, cut_tails
-from mirroring import Mirroring, wait_for
+from mirroring import Mirroring, settings, wait_for
 from sources import numbered, transactions
 
 from heliograph.model import TopicPartition
-from heliograph.wire import admin
+from heliograph.wire import admin, log, markers
 
 #: Where the logs with markers are cut: before, among and behind them, and behind the records.
 MARKER_CUTS = (4, 6, 9, 12)
@@ -44,10 +45,21 @@ def flow(module_lab_factory):
 
 
 @pytest.fixture(scope="module")
-def struck(flow):
+def other(flow):
+    """Another flow, with connections and a ledger of its own, which is cut."""
+    own = {"retry.backoff.ms": "101"}
+    made = Mirroring.of(
+        flow.lab, source=settings(flow.lab, "A", **own), target=settings(flow.lab, "B", **own)
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def struck(flow, other):
     """All logs are cut at once, because it takes a broker a while to come back.
 
-    Returns a lease that was running meanwhile.
+    Returns leases that were running meanwhile: ``held``, and ``other`` of the other flow.
     """
     cuts = {}
     for topic, identical in (("dense", False), ("identical", True)):
@@ -75,15 +87,30 @@ def struck(flow):
         cuts[target(topic)] = until
     one.create("live")
     one.write("live", numbered(10, "a"))
-    with Holding(one, "live", seconds=600) as held:
+    ledger = TopicPartition(other.context.ledger_topic, 0)
+    other.create("cut")
+    transactions(other, "cut", [(numbered(10, "a"), True)])
+    with (
+        Holding(one, "live", seconds=600) as held,
+        Holding(other, "cut", seconds=600) as others,
+    ):
+        wait_for(lambda: end_of(flow, "cut") == 10)
+        cuts[ledger] = log.end_offset(flow.target, ledger)
+        transactions(other, "cut", [(numbered(4, "x"), False), (numbered(12, "b"), True)])
+        wait_for(lambda: end_of(flow, "cut") == 22)
+        assert log.end_offset(flow.target, ledger) > cuts[ledger]
         wait_for(lambda: end_of(flow, "live") == 10)
         one.write("live", numbered(20, "b"))
-        wait_for(lambda: end_of(flow, "live") == 30)
+        # Acknowledged, which is later than visible.
+        wait_for(lambda: held.part("live").reached == 30)
         cuts[target("live")] = 10
         cut_tails(flow, cuts)
+        other.target.close()
         # It has nothing to write, and notices all the same.
         wait_for(lambda: end_of(flow, "live") == 30)
-    return held
+        transactions(other, "cut", [(numbered(5, "c"), True)])
+        wait_for(lambda: end_of(flow, "cut") == 27)
+    return SimpleNamespace(held=held, other=others)
 
 
 @pytest.mark.parametrize("topic", ["dense", "identical"])
@@ -114,12 +141,24 @@ def test_f13_a_tail_with_markers_is_lost_and_written_again(flow, struck, until):
 
 
 def test_f13_a_tail_lost_under_a_lease_is_told_with_its_range(flow, struck):
-    [event] = struck.told("target.truncated")
+    [event] = struck.held.told("target.truncated")
     assert (event.first, event.until) == (10, 30)
     assert "A.live-0 on B lost its tail: offsets [10, 30)" in event.text
     assert "20 mirrored record(s) among them are copied again, from source offset 10" in event.text
     values = [value for _, _, value, *_ in same(flow, "live")]
     assert values == numbered(10, "a") + numbered(20, "b")
+
+
+def test_f45_a_ledger_that_lost_its_tail_under_a_lease_gets_it_back(flow, other, struck):
+    assert struck.other.loop._lease_state.ledger.losses == 1
+    wanted = numbered(10, "a") + numbered(12, "b") + numbered(5, "c")
+    assert other.values("cut") == wanted
+    here = {r.value: r.offset for r in other.source_records("cut")}
+    there = {r.value: r.offset for r in other.seen("cut")}
+    ledger = other.ledger("cut")
+    assert all(ledger.to_target(here[v]) == there[v] for v in wanted)
+    assert all(ledger.to_source(there[v]) == here[v] for v in wanted)
+    assert (ledger.known.sequence, ledger.known.target) == (27, 27)
 
 
 def test_f13_a_tail_that_a_lease_was_told_of_is_told(flow, topic_name):
@@ -145,9 +184,7 @@ def test_a_gap_that_was_not_filled_before_the_batch_behind_it(flow, topic_name, 
     flow.copy(topic_name)
     plan = [(numbered(3, "x"), False), (numbered(5, "b"), True)]
     transactions(flow, topic_name, plan)
-    from heliograph.copy import writing
-
-    send, failures = writing.markers.send, []
+    send, failures = markers.send, []
 
     def lose_one(connection, marker_id, counts):
         if failures:
@@ -157,13 +194,13 @@ def test_a_gap_that_was_not_filled_before_the_batch_behind_it(flow, topic_name, 
         nowhere = [(TopicPartition(p.topic, p.partition + 1), n) for p, n in counts]
         return send(connection, marker_id, nowhere)
 
-    monkeypatch.setattr(writing.markers, "send", lose_one)
-    parse = writing.markers.parse
+    monkeypatch.setattr(markers, "send", lose_one)
+    parse = markers.parse
     monkeypatch.setattr(
-        writing.markers,
+        markers,
         "parse",
-        lambda frame: [
-            m._replace(partition=m.partition._replace(partition=0)) for m in parse(frame)
+        lambda *args: [
+            m._replace(partition=m.partition._replace(partition=0)) for m in parse(*args)
         ],
     )
     [receipt] = flow.copy(topic_name)

@@ -17,19 +17,21 @@ from access import (
     write_config,
 )
 from click.testing import CliRunner
+from driving import copying_jobs
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from mirroring import settings, wait_for
 from pairs import Pair
 
 from heliograph.cli import cli
-from heliograph.control import topics as topics_module
-from heliograph.control.config_sync import ConfigSync
-from heliograph.control.topic_configs import ConfigChange
-from heliograph.control.topics import TopicRefresh
+from heliograph.control.topics import internal
+from heliograph.control.topics import refresh as topics_module
+from heliograph.control.topics.config_rules import ConfigChange
+from heliograph.control.topics.config_sync import ConfigSync
+from heliograph.control.topics.refresh import TopicRefresh
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.policy import ledger_topic
 from heliograph.service.flow import FlowRuntime
-from heliograph.service.jobs import jobs_of
 from heliograph.wire import admin, configs
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import BrokerError
@@ -68,7 +70,7 @@ class Synced:
 
     @property
     def remembered(self):
-        memory = SyncedMemory(self.pair.target, self.memory)
+        memory = SyncedMemory(LedgerFollower(self.pair.target, self.memory))
         memory.refresh()
         return memory.recall("config")
 
@@ -308,10 +310,10 @@ class Guarded:
         self.path = write_config(lab, folder, ("carol", "dave"), topics=topics)
         self.config = flow_config(self.path)
         self.owners = [ClusterClient(settings_of(lab, alias), "test") for alias in "AB"]
-        self.clients = [
+        self.clients = (
             ClusterClient(self.config.source_admin, "test"),
             ClusterClient(self.config.target_admin, "test"),
-        ]
+        )
         self.topics = TopicRefresh(self.config, *self.clients)
 
     def sync(self):
@@ -438,9 +440,12 @@ def test_the_job_of_a_mirror_syncs_and_the_plan_follows(pair, topic_name):
     remote = f"A.{topic_name}"
     runtime = FlowRuntime(p.config)
     try:
-        runtime.prepare(30)
+        runtime.open_target()
+        runtime.open()
         wait_for(lambda: runtime.refresh_topics() or runtime.plan.partitions)
-        [job] = [j for j in jobs_of(runtime) if j.description == "syncing topic configs of A->B"]
+        [job] = [
+            j for j in copying_jobs(runtime) if j.description == "syncing topic configs of A->B"
+        ]
         assert job.interval_seconds == 60
         p.alter(p.source, topic_name, cleanup_policy="compact")
         job.run()
@@ -458,8 +463,9 @@ def test_the_job_can_be_switched_off(pair, topic_name):
     p.create(p.source, topic_name)
     runtime = FlowRuntime(p.config)
     try:
-        runtime.prepare(30)
-        assert not [j for j in jobs_of(runtime) if "configs" in j.description]
+        runtime.open_target()
+        runtime.open()
+        assert not [j for j in copying_jobs(runtime) if "configs" in j.description]
     finally:
         runtime.close()
 
@@ -467,9 +473,9 @@ def test_the_job_can_be_switched_off(pair, topic_name):
 # -- heliograph topics plan --------------------------------------------------------------------
 
 
-def run_plan(path, *args):
+def run_plan(path, *args, exit_code=0):
     result = CliRunner().invoke(cli, ["topics", "plan", str(path), *args])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == exit_code, result.output
     return result.output
 
 
@@ -479,7 +485,8 @@ def test_topics_plan_shows_what_the_jobs_would_do_and_does_nothing(pair, topic_n
     p.create(p.source, grown, 1)
     p.create(p.source, edited, 1, {"retention.ms": "1000000"})
     p.mirrored(grown, edited)
-    assert run_plan(p.path).strip() == "A->B: nothing to do"
+    internal.ensure(p.config, p.source, p.target)
+    wait_for(lambda: run_plan(p.path).strip() == "A->B: nothing to do")
     assert admin.create_partitions(p.source, {grown: 3}, 30_000) == {}
     p.create(p.source, new, 2, COMPACT)
     p.alter(p.source, edited, retention_ms="5", segment_bytes="1048576")
@@ -500,7 +507,7 @@ def test_topics_plan_shows_what_the_jobs_would_do_and_does_nothing(pair, topic_n
     assert (flow["delete"], flow["keep"], flow["problems"]) == ([], [], [])
     table = run_plan(p.path)
     for text in (
-        f"A.{new}", "2 partition(s), replication factor 1", "cleanup.policy=compact",
+        f"A.{new}", "2 partitions, replication factor 1", "cleanup.policy=compact",
         "1 -> 3 partitions", "retention.ms: 1000000 -> 5", reason,
     ):  # fmt: skip
         assert text in table
@@ -512,7 +519,7 @@ def test_topics_plan_shows_what_the_jobs_would_do_and_does_nothing(pair, topic_n
 def test_topics_plan_says_what_the_target_would_refuse(pair, topic_name):
     p = pair(**{"topics": topic_name, "A->B.replication.factor": "3"})
     p.create(p.source, topic_name)
-    output = run_plan(p.path)
+    output = run_plan(p.path, exit_code=1)
     assert "create" in output
     assert "problem" in output
     assert "replication.factor=3" in output
@@ -525,7 +532,13 @@ def test_topics_plan_needs_no_mirror_to_have_run(lab_factory, tmp_path):
     p.create(p.source, "orders")
     p.create(p.target, "A.orders", 1, {"segment.bytes": "1048576"})
     assert p.count(p.target, ledger_topic("A")) == 0
-    assert run_plan(p.path).strip() == "A->B: nothing to do"
+    [flow] = json.loads(run_plan(p.path, "-o", "json"))
+    assert [(t["cluster"], t["topic"]) for t in flow["internal"]] == [
+        ("B", "heartbeats"), ("B", ledger_topic("A")), ("B", "A.checkpoints.internal"),
+        ("A", "mm2-offset-syncs.B.internal"),
+    ]  # fmt: skip
+    assert not any(flow[what] for what in ("create", "grow", "configs", "problems"))
+    assert "internal topic of the flow, on A" in run_plan(p.path)
     p.alter(p.source, "orders", retention_ms="5")
     assert "retention.ms: 604800000 -> 5" in run_plan(p.path)
     # While there is a cluster that nobody else uses: a dynamic default of all its brokers.
@@ -535,7 +548,7 @@ def test_topics_plan_needs_no_mirror_to_have_run(lab_factory, tmp_path):
     p.source.request(IncrementalAlterConfigsRequest(resources=[brokers], validate_only=False))
     origin = configs.ConfigSource.ALL_BROKERS
     wait_for(lambda: p.entries(p.source, "orders")["segment.bytes"].source is origin)
-    assert "segment.bytes" not in run_plan(p.path), "not copied, and the target's own is kept"
+    assert "segment.bytes:" not in run_plan(p.path), "not copied, and the target's own is kept"
     p.path.write_text(p.path.read_text() + "\nheliograph.target.configs = overwrite\n")
     assert "segment.bytes: 1048576 -> 2097152" in run_plan(p.path)
     p.close()

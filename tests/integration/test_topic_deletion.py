@@ -9,22 +9,24 @@ import uuid
 import pytest
 from access import allow, create_topic, flow_config, grant, granted, settings_of, write_config
 from click.testing import CliRunner
+from driving import copying_jobs
 from mirroring import wait_for
 from pairs import Pair
 
 from heliograph.cli import cli
-from heliograph.control import topic_deletion
-from heliograph.control.topic_deletion import DeletionWatch
-from heliograph.control.topics import TopicRefresh
+from heliograph.control.topics import deletion as topic_deletion
+from heliograph.control.topics.deletion import DeletionWatch
+from heliograph.control.topics.refresh import TopicRefresh
 from heliograph.errors import HeliographError
 from heliograph.ledger.codec import Entry, Place, Signature
+from heliograph.ledger.flow_ledger import FlowLedger
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.memory import SyncedMemory, topic_subject
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClientSettings, TopicPartition
 from heliograph.policy import ledger_topic
 from heliograph.service.flow import FlowRuntime
-from heliograph.service.jobs import jobs_of
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import ConnectionFailed
@@ -57,7 +59,7 @@ class Mirrored:
         refresh = TopicRefresh(p.config, p.source, p.target)
         source = source or p.source
         return DeletionWatch(
-            p.config, source, p.target, self.flow.context.ledger_topic,
+            p.config, source, p.target, FlowLedger(p.target, self.flow.context.ledger_topic),
             lambda: refresh.refresh(create=False),
         )  # fmt: skip
 
@@ -144,13 +146,15 @@ def test_what_was_remembered_of_a_deleted_topic_is_forgotten(mirrored):
     target, ledger = mirrored.flow.target, mirrored.flow.context.ledger_topic
     topic_id = target.metadata([mirrored.remote]).topics[mirrored.remote].topic_id
     subject = topic_subject(mirrored.remote, topic_id)
-    SyncedMemory(target, ledger).remember("config", {subject: {"retention.ms": "1"}})
+    SyncedMemory(LedgerFollower(target, ledger)).remember(
+        "config", {subject: {"retention.ms": "1"}}
+    )
     mirrored.delete()
     watch = mirrored.watch(DELETE)
     for _ in range(2):
         watch.watch()
     mirrored.gone()
-    memory = SyncedMemory(target, ledger)
+    memory = SyncedMemory(LedgerFollower(target, ledger))
     memory.refresh()
     assert memory.recall("config") == memory.recall("deleted") == {}
 
@@ -176,7 +180,9 @@ def test_a_topic_created_again_of_which_the_last_refresh_did_not_know(mirrored, 
     assert mirrored.topic not in plan.source.topics
     p.create(p.source, mirrored.topic)
     ledger = mirrored.flow.context.ledger_topic
-    mirrored.assert_stays(DeletionWatch(p.config, p.source, p.target, ledger, lambda: plan))
+    mirrored.assert_stays(
+        DeletionWatch(p.config, p.source, p.target, FlowLedger(p.target, ledger), lambda: plan)
+    )
     assert warnings() == []
 
 
@@ -402,7 +408,11 @@ def test_missing_rights_delete_nothing_and_are_named(
     ):
         refresh = TopicRefresh(config, source, target)
         watch = DeletionWatch(
-            config, source, target, ledger_name, lambda: refresh.refresh(create=False)
+            config,
+            source,
+            target,
+            FlowLedger(target, ledger_name),
+            lambda: refresh.refresh(create=False),
         )
         admin.delete_topics(a, {here[deleted].topic_id: deleted}, 30_000)
         wait_for(lambda: deleted not in a.metadata([deleted]).topics)
@@ -427,8 +437,12 @@ def test_missing_rights_delete_nothing_and_are_named(
 # -- the mirror's job and the command ----------------------------------------------------------
 
 
-def test_the_job_of_a_mirror_and_topics_plan(pair, mirroring, topic_name, warnings):
+def test_the_job_of_a_mirror_and_topics_plan(pair, mirroring, topic_name, caplog):
     """With a flow's own ledger, as ``heliograph run`` has it."""
+
+    def told():
+        return [r.getMessage() for r in caplog.records if "is deleted" in r.getMessage()]
+
     topics = [f"{topic_name}-{i}" for i in range(2)]
     p = pair(**{"topics": f"{topic_name}.*", **DELETE})
     for name in topics:
@@ -441,7 +455,8 @@ def test_the_job_of_a_mirror_and_topics_plan(pair, mirroring, topic_name, warnin
         return result.output
 
     try:
-        runtime.prepare(30)
+        runtime.open_target()
+        runtime.open()
         wait_for(lambda: runtime.refresh_topics() or runtime.plan.topics == 2)
         ledger = LedgerStore(p.target, ledger_topic("A"))
         for name in topics:
@@ -449,7 +464,7 @@ def test_the_job_of_a_mirror_and_topics_plan(pair, mirroring, topic_name, warnin
             here = p.source.metadata([name]).topics[name].topic_id
             there = p.target.metadata([f"A.{name}"]).topics[f"A.{name}"].topic_id
             ledger.write([Entry(Place(name, 0, here, there), [Run(0, 0, 0)])])
-        [job] = [j for j in jobs_of(runtime) if "watching for deleted topics" in j.description]
+        [job] = [j for j in copying_jobs(runtime) if "watching for deleted topics" in j.description]
         assert job.description == "watching for deleted topics of A->B"
         assert job.interval_seconds == 10
         job.run()
@@ -467,7 +482,7 @@ def test_the_job_of_a_mirror_and_topics_plan(pair, mirroring, topic_name, warnin
         for _ in range(2):
             job.run()
         wait_for(lambda: not p.count(p.target, f"A.{topics[0]}"))
-        assert f"A.{topics[0]} on B is deleted" in warnings()[0]
+        assert f"A.{topics[0]} on B is deleted" in told()[0]
         assert p.count(p.target, f"A.{topics[1]}") == 1
         runtime.refresh_topics()
         assert p.count(p.target, f"A.{topics[0]}") == 0, "and it is not created again"

@@ -8,7 +8,7 @@ import pytest
 from mirroring import hold, wait_for
 from pairs import Pair
 
-from heliograph.control import internal_topics
+from heliograph.control.topics import internal as internal_topics
 from heliograph.errors import StartError
 from heliograph.model import Lease, TopicPartition
 from heliograph.policy import ledger_topic
@@ -132,7 +132,8 @@ def test_s41_a_new_topic_is_picked_up_while_running_and_mirrored(pair, mirroring
     p.create(p.source, first)
     runtime = FlowRuntime(p.config)
     try:
-        runtime.prepare(30)
+        runtime.open_target()
+        runtime.open()
         wait_for(lambda: runtime.refresh_topics() or runtime.plan.partitions)
         assert not runtime.refresh_topics()
         p.create(p.source, second)
@@ -227,17 +228,13 @@ def test_s57_offset_syncs_on_the_target(pair, topic_name):
     assert p.count(p.target, "mm2-offset-syncs.A.internal") == 1
 
 
-def test_s57_no_offset_syncs_where_they_are_not_wanted(lab_factory, tmp_path):
-    fresh = lab_factory()
-    p = Pair(fresh, tmp_path, **{"A->B.emit.offset-syncs.enabled": "false"})
-    internal_topics.ensure(p.config, p.source, p.target)
-    for client in (p.source, p.target):
-        assert not [t for t in client.metadata().topics if t.startswith("mm2-offset-syncs")]
-    p.close()
+@pytest.fixture(scope="module")
+def fresh(module_lab_factory):
+    """Clusters without a topic; in this order, each test finds none of those that it is about."""
+    return module_lab_factory()
 
 
-def test_internal_topics_that_do_not_fit_name_every_key(lab_factory, tmp_path):
-    fresh = lab_factory()
+def test_internal_topics_that_do_not_fit_name_every_key(fresh, tmp_path):
     p = Pair(
         fresh, tmp_path,
         **{"A->B.heartbeats.topic.replication.factor": "3",
@@ -249,4 +246,12 @@ def test_internal_topics_that_do_not_fit_name_every_key(lab_factory, tmp_path):
     assert "heartbeats.topic.replication.factor=3" in text
     assert "offset-syncs.topic.replication.factor=2" in text
     assert "has 1 broker(s)" in text
+    p.close()
+
+
+def test_s57_no_offset_syncs_where_they_are_not_wanted(fresh, tmp_path):
+    p = Pair(fresh, tmp_path, **{"A->B.emit.offset-syncs.enabled": "false"})
+    internal_topics.ensure(p.config, p.source, p.target)
+    for client in (p.source, p.target):
+        assert not [t for t in client.metadata().topics if t.startswith("mm2-offset-syncs")]
     p.close()

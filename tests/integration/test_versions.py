@@ -13,8 +13,9 @@ from pairs import Pair
 from sources import numbered, transactions
 from zookeeper_era import OldCluster
 
-from heliograph.control.acls import AclSync
+from heliograph.control.acls.sync import AclSync
 from heliograph.copy.loop import CopyLoop
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.model import TopicPartition
 from heliograph.wire import acls, admin
@@ -77,7 +78,7 @@ def test_f38_records_and_transactions(flow, topic_name, identical):
     flow = flow.leasing(identical=identical, paddable=True)
     flow.create(topic_name)
     for codec in ["none", "gzip", "snappy", "lz4", "zstd"]:
-        flow.write(topic_name, numbered(50, codec), **{"compression.type": codec})
+        flow.write(topic_name, numbered(50, codec), 0, **{"compression.type": codec})
     flow.write(topic_name, numbered(60, "tiny"), **{"batch.num.messages": 1, "linger.ms": 0})
     plan = [(numbered(1 + n % 4, f"t{n}"), n % 3 != 0) for n in range(20)]
     committed = transactions(flow, topic_name, plan)
@@ -160,7 +161,7 @@ def test_f38_acls(lab_factory, tmp_path, versions):
     create_topic(target, "A.orders")
     create_topic(target, "memory", cleanup_policy="compact")
     grant(source, allow("bob", "READ", "topic", "orders"))
-    AclSync(config, source, target, SyncedMemory(target, "memory")).sync()
+    AclSync(config, source, target, SyncedMemory(LedgerFollower(target, "memory"))).sync()
     wanted = allow("bob", "READ", "topic", "A.orders")
     wait_for(lambda: wanted in acls.describe(target, "TOPIC"))
     source.close()
@@ -180,7 +181,7 @@ def test_f19_old_record_formats_are_written_anew(
         flow.create(topic_name)
         # Not lz4: what 0.9 wrote with it, the codec that we use cannot read.
         for codec in ["none", "gzip", "snappy"]:
-            flow.write(topic_name, numbered(50, codec), **{"compression.type": codec})
+            flow.write(topic_name, numbered(50, codec), 0, **{"compression.type": codec})
         stored = (tmp_path / "data" / f"{topic_name}-0" / f"{0:020}.log").read_bytes()
         assert stored[16] == (0 if old_format == "0.9.0" else 1), "the magic byte"
         flow.copy(topic_name)

@@ -16,12 +16,14 @@ from heliograph.batch.records import Record, build
 from heliograph.copy.loop import CopyLoop
 from heliograph.lab.proof import read_all
 from heliograph.ledger.codec import Entry
-from heliograph.ledger.mm2 import OffsetSync
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
+from heliograph.mm2.formats import OffsetSync
 from heliograph.model import Lease, LeasedPartition, TopicPartition
 from heliograph.wire import admin, log
+from heliograph.wire.errors import BrokerError
 from heliograph.wire.fetch import FetchSession
+from heliograph.wire.metadata import Metadata
 from heliograph.wire.produce import Producer
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -549,3 +551,17 @@ def test_one_signature_counts_for_everybody(mirroring):
     fresh = LedgerStore(mirroring.target, topic)
     fresh.refresh()
     assert fresh.signature == Signature(11, "source", "target")
+
+
+def test_f45_a_leader_that_was_deposed_does_not_serve_an_old_log(
+    mirroring, topic_name, monkeypatch
+):
+    """Metadata names an election that the broker has not heard of; its log may be an old one."""
+    mirroring.create(topic_name)
+    part = TopicPartition(topic_name, 0)
+    log.append(mirroring.source, part, build([Record(0, 1, b"k", b"v")]))
+    assert log.read_once(mirroring.source, part, 0).records
+    epoch = Metadata.leader_epoch
+    monkeypatch.setattr(Metadata, "leader_epoch", lambda *args: epoch(*args) + 1)
+    with pytest.raises(BrokerError, match="UNKNOWN_LEADER_EPOCH"):
+        log.read_once(mirroring.source, part, 0, patience=0.0)

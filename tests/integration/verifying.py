@@ -5,27 +5,32 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 from heliograph.batch.records import Record, build
 from heliograph.config import load
+from heliograph.config.key import compile_pattern
 from heliograph.ledger.codec import Signature
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import TopicPartition
 from heliograph.service.verification import Verification
-from heliograph.service.verify_plan import Choice
 from heliograph.verify.checking import check
+from heliograph.verify.views import Choice
 from heliograph.wire import admin, log
 
 
 class InProcess:
     """Runs tasks here, one after the other."""
 
-    leases_per_flow = 2
+    def leases_per_flow(self, _flows):
+        return 2
+
+    def check_secrets(self, clusters): ...
 
     def run_checks(self, context, tasks):
         return [result for task in tasks for result in check(context, task)]
 
-    def cancel_rounds(self):
+    def cancel_checks(self):
         """There are none."""
 
 
@@ -35,7 +40,7 @@ class Verifying:
     def __init__(self, mirroring, folder: Path, monkeypatch, **keys: str) -> None:
         self.mirroring = mirroring
         monkeypatch.setattr(
-            "heliograph.service.verify_plan.ledger_topic", lambda _: mirroring.context.ledger_topic
+            "heliograph.verify.plan.ledger_topic", lambda _: mirroring.context.ledger_topic
         )
         ids = mirroring.source.cluster_id(), mirroring.target.cluster_id()
         store = LedgerStore(mirroring.target, mirroring.context.ledger_topic)
@@ -56,9 +61,10 @@ class Verifying:
 
     def __call__(self, *topics: str, **choice):
         config = next(f for f in load(self.path).flows if f.enabled)
-        patterns = tuple(re.compile(re.escape(t)) for t in topics)
+        patterns = tuple(compile_pattern(re.escape(t)) for t in topics)
         self.choice = Choice(topics=patterns, **choice)
-        self.verification = Verification(config, self.choice, InProcess())
+        engine: Any = InProcess()
+        self.verification = Verification(config, self.choice, engine)
         return self.verification.run(lambda _: None, lambda *_: None)
 
 

@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 
-from heliograph.lab.artifacts import Artifact, classpath
+from heliograph.jvm.artifacts import Artifact, classpath
 from heliograph.lab.broker import HOST, free_ports
 from heliograph.lab.process import MARKER, JavaProcess, stop_all
 from heliograph.model import ClientSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "faults.md"
-FAULTS = range(1, 43)
+FAULTS = range(1, 46)
 #: What cannot happen to Heliograph: it uses no transactions on the target, and Spark keeps nothing.
 WITHOUT_A_TEST = {
     3: "No transaction is ever open on the target: records are written idempotently, by"

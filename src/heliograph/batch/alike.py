@@ -37,9 +37,11 @@ Numbers = NDArray[np.int64]
 def merge_alike(region: memoryview, start: int, rules: Rules) -> Piece | None:
     """One batch of those in ``region``, or None if they are not such batches."""
     size = 12 + int.from_bytes(region[8:12], "big")
-    rows, rest = divmod(len(region), size)
     # 61 bytes of header, one of size, attributes, two deltas, sizes of key and value, headers.
-    if rest or rows < _LEAST_ROWS or size < HEADER_BYTES + 7 or rules.refused or rules.codec:
+    if size < HEADER_BYTES + 7:
+        return None
+    rows, rest = divmod(len(region), size)
+    if rest or rows < _LEAST_ROWS or rules.refused or rules.codec:
         return None
     cells = np.frombuffer(region, np.uint8).reshape(rows, size)
     table = cells[:, :HEADER_BYTES].copy().view(_TABLE).reshape(rows)

@@ -1,6 +1,6 @@
 """The header of a record batch (magic 2): reading it, and stamping ours over it in place.
 
-Layout, from broker-rules.md: base offset 0, length 8, leader epoch 12, magic 16, crc 17,
+Layout: base offset 0, length 8, leader epoch 12, magic 16, crc 17,
 attributes 21, last offset delta 23, base timestamp 27, max timestamp 35, producer id 43,
 producer epoch 51, base sequence 53, count 57, records 61. CRC-32C covers 21 to the end.
 """
@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from heliograph.batch.crc import MAX_UNREAD_BYTES, crc32c, restamped
+from heliograph.batch.framing import MAGIC_AT, batch_end
 
 HEADER_BYTES = 61
-_LENGTH_END = 12
+_MAGIC = 2
 HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH = struct.Struct(">i")
+_PREFIX = struct.Struct(">qi")
 _OUTSIDE_CRC = struct.Struct(">qiibI")
 _IDENTITY = struct.Struct(">qhi")
 _ATTRIBUTES = struct.Struct(">h")
@@ -28,8 +29,8 @@ _CONTROL = 0x20
 #: Part of a transaction, or the marker at its end.
 IN_TRANSACTION = _TRANSACTIONAL | _CONTROL
 
-#: One signature never has more than one generation: sequences only ever grow (mod 2^31).
-PRODUCER_EPOCH = 0
+#: What a signature is written under, until its numbering has to begin anew (ledger.known.Era).
+FIRST_EPOCH = 0
 SEQUENCE_MODULUS = 1 << 31
 
 
@@ -89,26 +90,23 @@ def header_at(records: memoryview, position: int) -> BatchHeader:
 def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The whole batches in a fetch answer; a partial one at its end is left out.
 
-    Message sets older than magic 2 come out with a header whose fields after ``magic`` mean
+    Messages older than magic 2 come out with a header whose fields after ``magic`` are 0 and mean
     nothing: look at ``magic`` first.
+
+    Raises:
+        DamagedAnswer: after everything before a length that no batch has.
     """
-    position, end = 0, len(records)
-    while position + HEADER_BYTES <= end:
-        header = header_at(records, position)
-        following = position + _LENGTH_END + header.length
-        if following > end:
-            return
+    position = 0
+    while (following := batch_end(records, position)) is not None:
+        if records[position + MAGIC_AT] < _MAGIC:
+            # It can be shorter than a header of magic 2.
+            base, length = _PREFIX.unpack_from(records, position)
+            magic = records[position + MAGIC_AT]
+            header = BatchHeader(base, length, -1, magic, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        else:
+            header = header_at(records, position)
         yield header, records[position:following]
         position = following
-    # A magic 0/1 message can be shorter than a magic 2 header.
-    if position + 17 <= end and records[position + 16] < 2:
-        (length,) = _LENGTH.unpack_from(records, position + 8)
-        if position + _LENGTH_END + length <= end:
-            (base,) = struct.unpack_from(">q", records, position)
-            legacy = BatchHeader(
-                base, length, -1, records[position + 16], 0, 0, 0, 0, 0, 0, 0, 0, 0
-            )
-            yield legacy, records[position : position + _LENGTH_END + length]
 
 
 def crc_matches(header: BatchHeader, batch: memoryview) -> bool:
@@ -116,8 +114,14 @@ def crc_matches(header: BatchHeader, batch: memoryview) -> bool:
     return bool(crc32c(batch[21:]) == header.crc)
 
 
-def stamp(header: BatchHeader, batch: memoryview, producer_id: int, sequence: int) -> None:
-    """Make the batch ours, in place: signature, base sequence, base offset 0, CRC.
+def stamp(
+    header: BatchHeader,
+    batch: memoryview,
+    producer_id: int,
+    sequence: int,
+    epoch: int = FIRST_EPOCH,
+) -> None:
+    """Make the batch ours, in place: signature, epoch, base sequence, base offset 0, CRC.
 
     Attributes keep only the codec: the timestamp type is CreateTime by the caller's choice of lane,
     the transaction is over, and a delete horizon of the source's cleaner must not reach the target.
@@ -126,7 +130,7 @@ def stamp(header: BatchHeader, batch: memoryview, producer_id: int, sequence: in
     """
     before = bytes(batch[21:HEADER_BYTES])
     _ATTRIBUTES.pack_into(batch, 21, header.attributes & _CODEC_MASK)
-    _IDENTITY.pack_into(batch, 43, producer_id, PRODUCER_EPOCH, sequence % SEQUENCE_MODULUS)
+    _IDENTITY.pack_into(batch, 43, producer_id, epoch, sequence % SEQUENCE_MODULUS)
     unread = len(batch) - HEADER_BYTES
     if unread <= MAX_UNREAD_BYTES:
         crc = restamped(header.crc, before, batch[21:HEADER_BYTES], unread)

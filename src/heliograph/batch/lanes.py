@@ -17,7 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from heliograph.batch.alike import merge_alike
+from heliograph.batch.codecs import TooLarge
 from heliograph.batch.crc import MAX_UNREAD_BYTES
+from heliograph.batch.framing import least_bytes
 from heliograph.batch.header import (
     HEADER_BYTES,
     IN_TRANSACTION,
@@ -40,6 +42,8 @@ _UNREAD_FROM_BYTES = 8 << 10
 #: Base offset and length, which length does not count.
 _PREFIX_BYTES = 12
 _EPOCH_AT, _MAGIC_AT = 12, 16
+_MAGIC = 2
+_PREFIX = struct.Struct(">qi")
 _ALIKE_AT_ONCE = 4096
 #: So many of one size in a row are more than a coincidence.
 _STREAK = 8
@@ -65,25 +69,34 @@ def pieces(
     """
     transactions = AbortedTransactions(aborted)
     position, end = 0, len(records)
+    # Up to here, neighbours are not merged: they expand to too much.
+    apart = 0
     while position + HEADER_BYTES <= end:
         following = position + _PREFIX_BYTES + _read_length(records, position + 8)[0]
-        if following > end:
-            return
-        legacy = records[position + _MAGIC_AT] < 2
+        magic = records[position + _MAGIC_AT]
+        legacy = magic < _MAGIC
+        if not position + HEADER_BYTES <= following <= end and (
+            following > end or following - position < least_bytes(magic)
+        ):
+            break
         found = epoch if legacy else _read_length(records, position + _EPOCH_AT)[0]
         if found != epoch and found >= 0:
             epoch = found
             yield NewEpoch(epoch)
-        if legacy or following - position <= rules.small_bytes:
+        if legacy or (following - position <= rules.small_bytes and position >= apart):
             most = min(end, position + min(MERGED_BYTES, rules.max_bytes))
             behind, last = _behind_small(records, position, following, most, rules.small_bytes)
-            if legacy or records[last + _MAGIC_AT] < 2:
-                behind = _behind_format(records, position, behind, legacy=legacy)
+            if legacy or records[last + _MAGIC_AT] < _MAGIC:
+                behind = _behind_format(records, position, behind, magic)
             elif _epoch_of(records, last, epoch) != epoch:
                 behind = _behind_epoch(records, position, behind, epoch)
             if behind > following or legacy:
                 region = records[position:behind]
-                merged = merge_alike(region, start, rules) or merge(region, start, rules)
+                try:
+                    merged = merge_alike(region, start, rules) or merge(region, start, rules)
+                except TooLarge:
+                    apart = behind
+                    continue
                 if merged is not None:
                     yield merged
                 else:
@@ -93,33 +106,59 @@ def pieces(
         header, batch = header_at(records, position), records[position:following]
         position = following
         last = header.base_offset + header.last_offset_delta
-        if header.attributes & IN_TRANSACTION and transactions.skips(
+        skipped = header.attributes & IN_TRANSACTION and transactions.skips(
             last, header.producer_id, control=header.control
-        ):
+        )
+        if skipped or last < start or header.record_count == 0:
+            # Nothing is left out on the word of a header that is damaged.
+            if not crc_matches(header, batch):
+                raise _mismatch(header)
             if last >= start:
                 yield last + 1
-        elif last < start:
-            continue
-        elif header.record_count == 0:
-            yield last + 1
         elif _passes(header, batch, start, rules):
             if (rules.suspicious or _is_read(header)) and not crc_matches(header, batch):
-                raise CorruptBatch(
-                    f"the batch at source offsets {header.base_offset} to {last}"
-                    " does not match its CRC"
-                )
+                raise _mismatch(header)
             run = [(header.base_offset, header.record_count)]
             yield Piece(header, batch, run, header.record_count, last + 1)
         else:
             yield from rewrite(batch, start, transactions, rules)
-    # A message of magic 0 or 1 can be shorter than a header of magic 2.
-    if position + _MAGIC_AT < end and records[position + _MAGIC_AT] < 2:
-        yield from rewrite(records[position:], start, transactions, rules)
+    if position < end:
+        yield from _rest(records[position:], start, transactions, rules, alone=not position)
+
+
+def _rest(
+    rest: memoryview, start: int, transactions: AbortedTransactions, rules: Rules, *, alone: bool
+) -> Iterator[Piece | Refused | int]:
+    """What is too short for a header of magic 2, or is no whole batch; ``alone``: nothing else is.
+
+    The first batch of an answer is always whole (KIP-74).
+    """
+    if len(rest) <= _MAGIC_AT:
+        if alone:
+            raise CorruptBatch(f"{len(rest)} bytes at source offset {start} are no batch")
+        return
+    offset, length = _PREFIX.unpack_from(rest)
+    size, magic = _PREFIX_BYTES + length, rest[_MAGIC_AT]
+    if size < least_bytes(magic) or (alone and size > len(rest)):
+        raise CorruptBatch(
+            f"the batch at source offset {offset} says that it has {length} bytes, which cannot be:"
+            f" the source sent {len(rest) - _PREFIX_BYTES} from there on, and no batch has less"
+            f" than {least_bytes(magic) - _PREFIX_BYTES}"
+        )
+    if magic < _MAGIC and size <= len(rest):
+        yield from rewrite(rest, start, transactions, rules)
+
+
+def _mismatch(header: BatchHeader) -> CorruptBatch:
+    return CorruptBatch(
+        f"the batch at source offsets {header.base_offset} to {header.last_offset}"
+        " does not match its CRC"
+    )
 
 
 def _epoch_of(records: memoryview, position: int, unknown: int) -> int:
     """The leader epoch of a batch; ``unknown`` for those that have none."""
-    if records[position + _MAGIC_AT] < 2:
+    if records[position + _MAGIC_AT] < _MAGIC:
         return unknown
     found: int = _read_length(records, position + _EPOCH_AT)[0]
     return found if found >= 0 else unknown
@@ -132,9 +171,12 @@ def _behind_epoch(records: memoryview, position: int, end: int, epoch: int) -> i
     return position
 
 
-def _behind_format(records: memoryview, position: int, end: int, *, legacy: bool) -> int:
-    """Where the first batch of the other kind of format begins: the codec reads one kind a time."""
-    while position < end and (records[position + _MAGIC_AT] < 2) is legacy:
+def _behind_format(records: memoryview, position: int, end: int, magic: int) -> int:
+    """Where the first batch of another format begins: the codec reads one at a time."""
+    while position < end:
+        found = records[position + _MAGIC_AT]
+        if found != magic and min(found, magic) < _MAGIC:
+            break
         position += _PREFIX_BYTES + _read_length(records, position + 8)[0]
     return position
 
@@ -147,13 +189,15 @@ def _behind_small(
     And where the last of them begins; ``last`` if there are none. Epochs only grow along a log: if
     that one has the epoch of the first, all between have.
 
-    What is only partly there is left out. There are many, so neighbours of one size (records of a
-    fixed layout) are counted at once, and the rest in a tight loop.
+    What is only partly there, or cannot be so short, is left out. There are many, so neighbours of
+    one size (records of a fixed layout) are counted at once, and the rest in a tight loop.
     """
     size = streak = 0
     while position + HEADER_BYTES <= end:
         before, size = size, _PREFIX_BYTES + _read_length(records, position + 8)[0]
         if size > small or position + size > end:
+            break
+        if size < HEADER_BYTES and size < least_bytes(records[position + _MAGIC_AT]):
             break
         if size != before:
             streak = 0
@@ -177,7 +221,7 @@ def _alike(records: memoryview, position: int, end: int, size: int) -> int:
 
 
 def _passes(header: BatchHeader, batch: memoryview, start: int, rules: Rules) -> bool:
-    whole = header.base_offset >= start
+    whole = header.base_offset >= start and header.last_offset_delta >= 0
     fits = len(batch) <= rules.max_bytes
     return whole and fits and header.dense and not header.log_append_time and not (
         rules.refused and any(header.base_offset <= o <= header.last_offset for o in rules.refused)

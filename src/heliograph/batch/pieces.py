@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from heliograph.batch.header import BatchHeader, stamp
+from heliograph.batch.header import FIRST_EPOCH, BatchHeader, stamp
 from heliograph.batch.records import Record
 
 
@@ -45,17 +45,18 @@ class Piece(NamedTuple):
     record_count: int
     next_offset: int
 
-    def signed(self, producer_id: int, sequence: int) -> memoryview:
+    def signed(self, producer_id: int, sequence: int, epoch: int = FIRST_EPOCH) -> memoryview:
         """The bytes to produce. Call once: the batch is stamped in place."""
-        stamp(self.header, self.data, producer_id, sequence)
+        stamp(self.header, self.data, producer_id, sequence, epoch)
         return self.data
 
 
 class Refused(NamedTuple):
-    """A record that the target does not take."""
+    """A record that the target does not take; ``curable`` by another limit there."""
 
     record: Record
     reason: str
+    curable: bool = True
 
 
 class NewEpoch(NamedTuple):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import sys
+import threading
 from importlib import import_module
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from heliograph import __version__
-from heliograph.errors import HeliographError
+from heliograph.cli.errors import as_shown, show_error, show_thread_defect
+from heliograph.cli.stopping import StopRequested, stop_on_signals
 
 _COMMANDS = {
     "run": ("heliograph.cli.run", "run_command", "Mirror the flows of an mm2.properties file."),
@@ -45,6 +47,8 @@ _COMMANDS = {
         "Watch a mirror survive a kill -9, with proof.",
     ),
 }
+_INTERRUPTED = 130
+_READER_GONE = 141
 #: MM2's exit code for bad arguments (-1).
 _BAD_ARGUMENTS = 255
 
@@ -55,9 +59,21 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            # Click looks for similar names among commands that are loaded: there are none.
+            raise click.NoSuchCommand(args[0], possibilities=_COMMANDS, ctx=ctx) from error
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name == "run":
+            # Before its modules are imported, which takes seconds: SIGTERM is a clean stop there.
+            stop_on_signals()
         module, name, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), name)
         return command
@@ -80,9 +96,13 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point; turns errors into a message and MM2's exit codes."""
+    """Entry point; turns errors into a message and the exit codes of docs/commands.md."""
+    # Secrets are in memory: a crash must not write them to a disk. Spark and workers inherit this.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.excepthook = show_thread_defect
     try:
         code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.UsageError as error:
         error.show()
         sys.exit(_BAD_ARGUMENTS)
@@ -90,14 +110,16 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
-        sys.exit(130)
-    except HeliographError as error:
-        show_error(error)
-        sys.exit(error.exit_code)
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever reads our output has enough (`| head`). Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_READER_GONE)
+    except StopRequested:
+        # Before there was anything to stop.
+        sys.exit(0)
+    except Exception as error:  # noqa: BLE001 - nobody shall read a traceback
+        shown = as_shown(error)
+        show_error(shown)
+        sys.exit(shown.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def show_error(error: HeliographError) -> None:
-    """Print an error as a person wants to read it: what, and what to do next."""
-    text = Text("error: ", style="bold red") + Text(str(error), style="default")
-    Console(stderr=True, soft_wrap=True).print(text)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from heliograph.cli.flows import asking_clusters, file_argument, flow_option, flows_of
+from heliograph.cli.flows import ask_flows, console_for_tables, file_argument, flow_option
 from heliograph.config import FlowConfig
-from heliograph.control.acl_rules import AclPlan, Change
-from heliograph.control.acls import AclSync
-from heliograph.errors import HeliographError
+from heliograph.control.acls.rules import AclPlan, Change
+from heliograph.control.acls.sync import AclSync
+from heliograph.errors import StartError
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.policy import ledger_topic
+from heliograph.shown import shown
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import BrokerError
 
@@ -43,31 +42,30 @@ def plan_command(file: Path, flow: str | None, output: str) -> None:
     Nothing is changed. ACLs of the source that are not copied are counted by reason; -o json names
     each of them.
     """
-    plans = [(config, _plan(config)) for config in flows_of(file, flow)]
+    plans = ask_flows(file, flow, _plan)
     if output == "json":
-        click.echo(json.dumps([_as_json(config, plan) for config, plan in plans], indent=2))
-        return
-    # Piped output is for programs and logs: no wrapping at an assumed 80 columns.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
-    for config, plan in plans:
-        for line in _lines(config, plan):
-            console.print(line, soft_wrap=True)
+        click.echo(plans.as_json(_as_json))
+    else:
+        console = console_for_tables()
+        for config, plan in plans.found:
+            for line in _lines(config, plan):
+                console.print(line, soft_wrap=True, highlight=False)
+    plans.raise_errors()
 
 
 def _plan(config: FlowConfig) -> AclPlan:
     name = f"{config.flow}|acls-plan"
     topic = ledger_topic(config.flow.source)
     with (
-        asking_clusters(),
         ClusterClient(config.source_admin, name) as source,
         ClusterClient(config.target_admin, name) as target,
     ):
         begun = topic in target.metadata([topic]).topics
-        memory = SyncedMemory(target, topic) if begun else None
+        memory = SyncedMemory(LedgerFollower(target, topic)) if begun else None
         try:
             return AclSync(config, source, target, memory).plan()
         except BrokerError as error:
-            raise HeliographError("acls.refused", f"flow {config.flow}: {error}") from error
+            raise StartError("acls.refused", str(error)) from error
 
 
 def _lines(config: FlowConfig, plan: AclPlan) -> Iterator[str | Table]:
@@ -101,7 +99,7 @@ def _table(config: FlowConfig, plan: AclPlan) -> Table:
         table.add_column(name, overflow="fold")
     for sign, changes in (("add", plan.additions), ("remove", plan.removals)):
         for change in changes:
-            table.add_row(sign, escape(str(change.acl)), escape(change.reason))
+            table.add_row(sign, escape(str(change.acl)), escape(shown(change.reason)))
     return table
 
 

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from heliograph.client import MirrorClient, MirrorClientError, OffsetAndMetadata, TopicPartition
-from heliograph.client.mirror import DEFAULT_TIMEOUT_SECONDS
-from heliograph.config.key import compile_pattern
+from heliograph.client import MirrorClient, OffsetAndMetadata, TopicPartition
+from heliograph.client.mirror import DEFAULT_TIMEOUT_SECONDS, NotMirrored
+from heliograph.config.key import BoundedPattern, compile_pattern
 from heliograph.config.mirror_maker import parse_file
+from heliograph.shown import shown
 
 __all__ = ["client_group"]
 
@@ -179,7 +180,7 @@ def offsets(
         sys.exit(1)
 
 
-def _pattern(group: str | None, regex: str | None) -> re.Pattern[str]:
+def _pattern(group: str | None, regex: str | None) -> re.Pattern[str] | BoundedPattern:
     if (group is None) == (regex is None):
         raise click.UsageError("Give either a GROUP or --regex.")
     if group is not None:
@@ -208,7 +209,7 @@ def _only_source(client: MirrorClient) -> str:
     if len(sources) != 1:
         what = f"of {', '.join(sources)}" if sources else "of no cluster"
         hint = "say which with --source" if sources else "does a mirror write to this cluster?"
-        raise MirrorClientError("client.which-source", f"there are checkpoints {what}", hint)
+        raise NotMirrored("client.which-source", f"there are checkpoints {what}", hint)
     return sources[0]
 
 
@@ -227,7 +228,9 @@ def _as_json(found: _Groups) -> dict[str, list[dict[str, object]]]:
 def _write_csv(found: _Groups) -> None:
     rows = csv.writer(sys.stdout, lineterminator="\n")
     for group, partition, position in _rows(found):
-        prefix = () if len(found) == 1 else (group,)
+        # Whoever reads it in again needs the very name; a terminal must not see it.
+        name = shown(group) if sys.stdout.isatty() else group
+        prefix = () if len(found) == 1 else (name,)
         rows.writerow((*prefix, partition.topic, partition.partition, position.offset))
 
 
@@ -237,11 +240,10 @@ def _print(names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
         number = name in ("hops", "partition", "offset")
         table.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(_shown(cell)) for cell in row))
+        table.add_row(*(escape(_cell(cell)) for cell in row))
     Console().print(table)
 
 
-def _shown(text: str) -> str:
-    """Groups and metadata are other people's text: nothing in it may move the cursor."""
+def _cell(text: str) -> str:
     # Some clients end metadata with a NUL.
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text.rstrip("\0"))
+    return shown(text.rstrip("\0"))

@@ -7,12 +7,19 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from heliograph.config import KEYS, Effective, FlowConfig, Key, MirrorMakerConfig, load, redact
+from heliograph.cli.blocks import echo_block, echo_row
+from heliograph.cli.flows import clusters_argument, file_argument
+from heliograph.config import (
+    KEYS,
+    FlowConfig,
+    Key,
+    MirrorMakerConfig,
+    flow_values,
+    other_values,
+)
 from heliograph.errors import ConfigError
+from heliograph.shown import shown_lines
 
 __all__ = ["config_group"]
 
@@ -27,76 +34,74 @@ def config_group() -> None:
 
 
 @config_group.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--clusters", multiple=True, help="Only flows into this cluster; may be repeated.")
+@file_argument
+@clusters_argument
 @click.option("--all", "show_all", is_flag=True, help="Also values that are defaults.")
 @_output
 def show(file: Path, clusters: tuple[str, ...], show_all: bool, output: str) -> None:
-    """Prints the flows of FILE and where each value comes from. Secrets are hidden.
+    """Show the flows of FILE, and where each value comes from. Secrets are hidden.
+
+    First what counts for each flow, then what holds for the whole file, then what has no effect,
+    and why: every line of FILE is in one of them. In a pipe, each value is one line with tabs:
+    flow, key, value, origin, and why it has no effect.
 
     Exits with 2 and prints every error if FILE is not valid.
     """
     try:
-        config = load(file, clusters=clusters)
+        config = MirrorMakerConfig.from_file(file, clusters=clusters)
     except ConfigError as error:
-        if output == "json":
-            click.echo(json.dumps({"errors": _errors(error)}, indent=2))
-        else:
-            click.echo(str(error), err=True)
+        if output != "json":
+            raise
+        click.echo(json.dumps({"errors": _errors(error)}, indent=2))
         sys.exit(error.exit_code)
     if output == "json":
         click.echo(json.dumps(_as_json(config, show_all=show_all), indent=2))
         return
-    console = Console()
-    for flow in config.flows:
-        console.print(_flow_table(flow, show_all=show_all))
+    sections = [(f"{f.flow}", _state(f), flow_values(f, defaults=show_all)) for f in config.flows]
+    others = other_values(config)
+    sections.append(("file", "the whole file", [v for v in others if not v.no_effect]))
+    sections.append(("file", "without effect", [v for v in others if v.no_effect]))
+    for name, title, values in sections:
+        if not sys.stdout.isatty():
+            for v in values:
+                echo_row(name, v.key, v.value, v.origin, v.no_effect)
+        elif values:
+            click.echo(click.style(title if name == "file" else f"{name}: {title}", bold=True))
+            for v in values:
+                echo_block(f"{v.key} = {v.value}", v.origin, v.no_effect)
+            click.echo()
     for warning in config.warnings:
-        console.print(f"[yellow]warning[/] {escape(str(warning))}", soft_wrap=True)
+        click.echo(f"{click.style('warning:', fg='yellow')} {shown_lines(str(warning))}", err=True)
 
 
 @config_group.command()
 @_output
 def keys(output: str) -> None:
-    """Lists every key that Heliograph knows."""
+    """List every key that Heliograph knows.
+
+    In a pipe, each key is one line with tabs: name, scope, status, type, default, meaning.
+    """
     if output == "json":
         click.echo(json.dumps([_key_json(key) for key in KEYS], indent=2))
         return
-    table = Table("key", "scope", "status", "type", "default", "meaning")
     for key in KEYS:
-        row = (key.name, key.scope, key.status, key.type, key.default or "", key.doc)
-        table.add_row(*(escape(str(cell)) for cell in row))
-    Console().print(table)
-
-
-def _rows(flow: FlowConfig, *, show_all: bool) -> list[tuple[str, str, str]]:
-    """(key, value as it may be shown, origin) of the flow's own keys and of its clients."""
-    groups: list[tuple[str, dict[str, Effective]]] = [("", dict(flow.effective))]
-    groups += [(f"{name}.", dict(values)) for name, values in flow.client_effective.items()]
-    return [
-        (prefix + name, redact(name, value.value or ""), value.origin)
-        for prefix, values in groups
-        for name, value in sorted(values.items())
-        if show_all or value.entry is not None
-    ]
+        if not sys.stdout.isatty():
+            echo_row(key.name, key.scope, key.status, key.type, key.default or "", key.doc)
+            continue
+        default = f", default {key.default}" if key.default else ""
+        mm2 = f" (MM2: {key.mm2_default})" if key.mm2_default else ""
+        facts = f"{key.scope}, {key.status}, {key.type}{default}{mm2}"
+        echo_block(key.name, facts, key.doc)
 
 
 def _state(flow: FlowConfig) -> str:
     return "mirrors" if flow.enabled else "heartbeats only"
 
 
-def _flow_table(flow: FlowConfig, *, show_all: bool) -> Table:
-    title = escape(f"{flow.flow} ({_state(flow)})")
-    table = Table(title=title, title_justify="left")
-    for name in ("key", "value", "from"):
-        table.add_column(name, overflow="fold")
-    for row in _rows(flow, show_all=show_all):
-        table.add_row(*(escape(cell) for cell in row))
-    return table
-
-
 def _as_json(config: MirrorMakerConfig, *, show_all: bool) -> dict[str, object]:
+    others = other_values(config)
     return {
-        "file": str(config.path),
+        "file": config.name,
         "clusters": list(config.clusters),
         "flows": [
             {
@@ -104,12 +109,20 @@ def _as_json(config: MirrorMakerConfig, *, show_all: bool) -> dict[str, object]:
                 "target": flow.flow.target,
                 "enabled": flow.enabled,
                 "values": {
-                    name: {"value": value, "from": origin}
-                    for name, value, origin in _rows(flow, show_all=show_all)
+                    v.key: {"value": v.value, "from": v.origin}
+                    for v in flow_values(flow, defaults=show_all)
                 },
             }
             for flow in config.flows
         ],
+        "whole_file": {
+            v.key: {"value": v.value, "from": v.origin} for v in others if not v.no_effect
+        },
+        "without_effect": {
+            v.key: {"value": v.value, "from": v.origin, "why": v.no_effect}
+            for v in others
+            if v.no_effect
+        },
         "warnings": [str(warning) for warning in config.warnings],
     }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from heliograph.cli.flows import asking_clusters, file_argument, flow_option, flows_of
+from heliograph.cli.flows import ask_flows, console_for_tables, file_argument, flow_option
 from heliograph.config import FlowConfig
-from heliograph.control.group_preview import GroupPreview, GroupRow, preview
+from heliograph.control.groups.preview import GroupPreview, GroupRow, preview
+from heliograph.shown import shown, shown_lines
 from heliograph.wire.cluster import ClusterClient
 
 __all__ = ["groups_command"]
@@ -34,15 +33,14 @@ def groups_command(file: Path, flow: str | None, output: str) -> None:
     how many offsets it has read that are not mirrored yet, how old its newest checkpoint is (one is
     written when something has changed), and why its offsets are not synced, if they are not.
     """
-    with asking_clusters():
-        found = [(config, _preview(config)) for config in flows_of(file, flow)]
+    seen = ask_flows(file, flow, _preview)
     if output == "json":
-        click.echo(json.dumps([_as_json(config, seen) for config, seen in found], indent=2))
-        return
-    # Piped output is for programs and logs: no wrapping at an assumed 80 columns.
-    console = Console() if sys.stdout.isatty() else Console(width=240)
-    for config, seen in found:
-        _show(console, config, seen)
+        click.echo(seen.as_json(_as_json))
+    else:
+        console = console_for_tables()
+        for config, answer in seen.found:
+            _show(console, config, answer)
+    seen.raise_errors()
 
 
 def _preview(config: FlowConfig) -> GroupPreview:
@@ -63,12 +61,14 @@ def _show(console: Console, config: FlowConfig, seen: GroupPreview) -> None:
             table.add_column(name, justify="right")
         table.add_column("note", overflow="fold")
         for row in seen.rows:
-            table.add_row(*map(escape, _cells(row)))
+            table.add_row(*(escape(shown(cell)) for cell in _cells(row)))
         console.print(table)
     else:
         console.print(f"{flow}: no groups on {flow.source}", markup=False, highlight=False)
     for text in seen.notes:
-        console.print(f"[yellow]note[/] {escape(text)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"[yellow]note[/] {escape(shown_lines(text))}", highlight=False, soft_wrap=True
+        )
 
 
 def _cells(row: GroupRow) -> tuple[str, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -15,13 +18,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from heliograph.errors import HeliographError, LabError
+from heliograph.errors import LabError
 from heliograph.lab import DEFAULT_KAFKA_VERSION, Lab, state
+from heliograph.lab.broker import stop_file
+from heliograph.lab.lab import tool_command
 
 __all__ = ["lab_group"]
 
 # In the working directory, where its data is seen and is easily thrown away.
 _DEFAULT_FOLDER = "heliograph-lab"
+_DONE = {"stop": "stopped", "kill": "killed", "start": "started", "restart": "restarted"}
+_BROKER_SECONDS = 180.0
 _folder_option = click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -31,18 +38,7 @@ _folder_option = click.option(
 )
 
 
-class _Group(click.Group):
-    """Shows Heliograph's errors without a traceback, with their own exit code."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except HeliographError as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(error.exit_code)
-
-
-@click.group("lab", cls=_Group)
+@click.group("lab")
 def lab_group() -> None:
     """Start and stop real Kafka clusters on this machine."""
 
@@ -59,22 +55,25 @@ def up(clusters: str, brokers: int, kafka_version: str, detach: bool, folder: Pa
     Kafka is fetched once, about 45 MB. A folder that was used before goes on with its data.
     """
     folder = folder.resolve()
+    aliases = [alias.strip() for alias in clusters.split(",")]
     if detach:
         command = ["up", "--clusters", clusters, "--brokers", str(brokers)]
         _detach([*command, "--kafka-version", kafka_version, "--folder", str(folder)], folder)
         _show(_read(folder))
-        click.echo(f"Stop it with: heliograph lab down --folder {folder}")
+        click.echo("It runs until `heliograph lab down`. To try it, one after the other:")
+        _next_steps(folder, aliases)
         return
-    aliases = [alias.strip() for alias in clusters.split(",")]
     lab = Lab(folder, aliases, brokers=brokers, kafka_version=kafka_version)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
         lab.start()
+        for cluster in lab.clusters.values():
+            for broker in cluster.brokers:
+                stop_file(cluster.folder, broker.node_id).unlink(missing_ok=True)
         _show(_read(folder))
-        click.echo(f"Mirror {aliases[0]} with: heliograph run {lab.config_path}")
-        click.echo("Ctrl-C stops everything; in another terminal:")
-        click.echo(f"  heliograph lab status --folder {folder}")
+        click.echo("Ctrl-C stops everything. In another terminal, one after the other:")
+        _next_steps(folder, aliases)
         _supervise(lab)
     except KeyboardInterrupt:
         click.echo("stopping ...", err=True)
@@ -86,7 +85,10 @@ def up(clusters: str, brokers: int, kafka_version: str, detach: bool, folder: Pa
 @_folder_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def status(folder: Path, output: str) -> None:
-    """Show what runs in a folder; exit code 1 when a broker or the lab is down."""
+    """Show what runs in a folder.
+
+    Exits with 1 when a broker or the lab is down.
+    """
     lab = _read(folder.resolve())
     if output == "json":
         click.echo(json.dumps(state.describe(lab), indent=2))
@@ -100,7 +102,10 @@ def status(folder: Path, output: str) -> None:
 @_folder_option
 @click.option("--delete", is_flag=True, help="Also delete the folder with all data.")
 def down(folder: Path, delete: bool) -> None:
-    """Stop the lab of a folder, from any terminal, also after a crash."""
+    """Stop the lab of a folder.
+
+    From any terminal, also after a crash.
+    """
     folder = folder.resolve()
     lab = _read(folder)
     count = state.stop(lab)
@@ -108,6 +113,126 @@ def down(folder: Path, delete: bool) -> None:
     if delete:
         shutil.rmtree(folder)
         click.echo(f"deleted {folder}")
+
+
+_TOOLS = {
+    "topics": ("TopicCommand", "Create, list, describe or delete topics: Kafka's own tool.",
+               "--create --topic orders --partitions 3"),
+    "produce": ("ConsoleProducer", "Write each line of the input as a record: Kafka's own tool.",
+                "--topic orders"),
+    "consume": ("consumer.ConsoleConsumer", "Print records until Ctrl-C: Kafka's own tool.",
+                "--topic orders --group me --from-beginning"),
+    "groups": ("consumer.group.ConsumerGroupCommand",
+               "List, describe or reset consumer groups: Kafka's own tool.",
+               "--describe --group me"),
+}  # fmt: skip
+
+
+def _add_tool(name: str, main: str, doc: str, example: str) -> None:
+    @lab_group.command(
+        name,
+        help=f"{doc}\n\nALIAS is a cluster of the lab, ARGS are the tool's, for example:"
+        f"\n\n\b\n  heliograph lab {name} A {example}",
+        context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
+    )
+    @_folder_option
+    @click.argument("alias")
+    @click.argument("args", nargs=-1, type=click.UNPROCESSED)
+    def tool(folder: Path, alias: str, args: tuple[str, ...]) -> None:
+        cluster = _cluster(_read(folder.resolve()), alias)
+        server = ("--bootstrap-server", cluster.bootstrap)
+        command = tool_command(
+            cluster.kafka_version, Path(cluster.folder), f"org.apache.kafka.tools.{main}",
+            (*server, *args),
+        )  # fmt: skip
+        os.execv(command[0], command)  # noqa: S606 - the tool has this terminal, and its exit code
+
+
+for _name, _facts in _TOOLS.items():
+    _add_tool(_name, *_facts)
+
+
+@lab_group.command()
+@click.argument("action", type=click.Choice(list(_DONE)), metavar="ACTION")
+@click.argument("alias")
+@click.argument("broker_id", type=click.IntRange(1), metavar="BROKER", default=1)
+@_folder_option
+def broker(action: str, alias: str, broker_id: int, folder: Path) -> None:
+    """Stop or start one broker.
+
+    ACTION is stop, kill (-9), start or restart; ALIAS is its cluster, BROKER 1, 2, ... Returns when
+    it is done: the broker is gone, or serves.
+    """
+    lab = _read(folder.resolve())
+    cluster = _cluster(lab, alias)
+    if broker_id > len(cluster.nodes):
+        hint = f"It has {len(cluster.nodes)}."
+        raise LabError("lab.no-broker", f"Cluster {alias} has no broker {broker_id}.", hint)
+    if not lab.supervisor_alive:
+        raise LabError("lab.none", "The lab does not run.", "Start it with `heliograph lab up`.")
+    wish = stop_file(Path(cluster.folder), broker_id)
+    if action in {"stop", "kill", "restart"}:
+        node = _node(lab.folder, alias, broker_id)
+        wish.touch()
+        if action == "kill" and node.alive(lab.folder):
+            os.kill(node.pid, signal.SIGKILL)
+        _await(lab, alias, broker_id, alive=False)
+    if action in {"start", "restart"}:
+        wish.unlink(missing_ok=True)
+        _await(lab, alias, broker_id, alive=True)
+    click.echo(f"{alias}, broker {broker_id}: {_DONE[action]}")
+
+
+def _await(lab: state.LabState, alias: str, broker_id: int, *, alive: bool) -> None:
+    deadline = time.monotonic() + _BROKER_SECONDS
+    while _serves(_node(lab.folder, alias, broker_id), lab.folder) is not alive:
+        if time.monotonic() > deadline:
+            text = f"Broker {broker_id} of {alias} did not {'start' if alive else 'stop'}."
+            raise LabError("lab.timeout", text, f"See the logs in {lab.folder / alias / 'logs'}.")
+        time.sleep(0.1)
+
+
+def _serves(node: state.NodeState, folder: Path) -> bool | None:
+    """Whether the broker runs and listens; None if it does one of them only."""
+    host, _, port = node.address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1.0).close()
+    except OSError:
+        return None if node.alive(folder) else False
+    return True
+
+
+def _node(folder: Path, alias: str, broker_id: int) -> state.NodeState:
+    return _cluster(_read(folder), alias).nodes[broker_id - 1]
+
+
+def _cluster(lab: state.LabState, alias: str) -> state.ClusterState:
+    found = {cluster.alias: cluster for cluster in lab.clusters}
+    if alias not in found:
+        hint = f"It has {', '.join(found)}."
+        raise LabError("lab.no-cluster", f"The lab has no cluster {alias}.", hint)
+    return found[alias]
+
+
+def _next_steps(folder: Path, aliases: Sequence[str]) -> None:
+    """Commands that work as they are, from a topic to a consumer on the other side."""
+    default = folder == Path(_DEFAULT_FOLDER).resolve()
+    where = "" if default else f" --folder {folder}"
+    first = aliases[0]
+    steps = [
+        f"lab topics{where} {first} --create --topic orders --partitions 3",
+        f"lab produce{where} {first} --topic orders      # type lines; Ctrl-D ends",
+    ]
+    if len(aliases) > 1:
+        config = Path(_DEFAULT_FOLDER if default else folder) / "mm2.properties"
+        steps += [
+            f"run {config} --once",
+            f"lab consume{where} {aliases[1]} --topic {first}.orders --group me --from-beginning",
+            f"lab groups{where} {aliases[1]} --describe --group me",
+        ]
+    steps += [f"lab broker{where} restart {first} 1", f"lab status{where}"]
+    for step in steps:
+        click.echo(f"  heliograph {step}")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -121,7 +246,8 @@ def _supervise(lab: Lab) -> None:
         time.sleep(0.5)
         for cluster in lab.clusters.values():
             for broker in cluster.brokers:
-                if not broker.running and broker.pid not in reported:
+                wanted = broker.obey_stop_file()
+                if wanted and not broker.running and broker.pid not in reported:
                     reported.add(broker.pid)
                     name = f"{cluster.alias}/{broker.name}"
                     click.echo(f"{name} ended with {broker.exit_code}: {broker.log_path}", err=True)
@@ -137,7 +263,7 @@ def _detach(arguments: list[str], folder: Path) -> None:
     log_path = folder / "supervisor.log"
     with log_path.open("wb") as log:
         child = subprocess.Popen(  # noqa: S603  this program itself
-            [sys.executable, "-m", "heliograph.cli.lab", *arguments],
+            [sys.executable, "-m", "heliograph", "lab", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -175,7 +301,3 @@ def _show(lab: state.LabState) -> None:
     # Piped output is for programs and logs: no wrapping at an assumed 80 columns.
     console = Console() if sys.stdout.isatty() else Console(width=240)
     console.print(table)
-
-
-if __name__ == "__main__":
-    lab_group()

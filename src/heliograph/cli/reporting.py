@@ -1,4 +1,9 @@
-"""How a running mirror shows itself: a live table, plain lines, or JSON for machines."""
+"""How a running mirror shows itself: a live table, plain lines, or JSON for machines.
+
+All three read `MirrorSnapshot`s and follow the mirror's event bus, in a thread of their own: output
+that nobody takes (a pipe that is full) holds back this thread and never the mirror. The formats are
+described in docs/status.md.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +12,75 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.logging import RichHandler
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from heliograph.model import PartitionEvent
-from heliograph.service.events import events_of
-from heliograph.service.monitor import STANDING_BY, FlowStatus
-from heliograph.service.states import clock
+from heliograph.service.events import (
+    EngineEvent,
+    Event,
+    EventBus,
+    FlowEvent,
+    JobEvent,
+    Notice,
+    Published,
+    StartStep,
+    level_of,
+    lines_of,
+)
+from heliograph.service.snapshot import (
+    COPYING,
+    FlowSnapshot,
+    FlowState,
+    MirrorSnapshot,
+    summary,
+    to_json,
+)
+from heliograph.shown import shown_lines
+from heliograph.units import amount, duration, moment
 
-_PLAIN_SECONDS = 5.0
-_JSON_SECONDS = 2.0
-#: So many partitions in trouble are shown with their reasons.
+__all__ = ["STATUS_SECONDS", "Reporter", "reporter", "table"]
+
+#: How often a flow that did not change is reported.
+STATUS_SECONDS = 60.0
+#: How soon a change is reported.
+_LOOK_SECONDS = 1.0
+#: A flow under load is never in step for long: after a start it has caught up when it is so close.
+_CAUGHT_UP_SECONDS = 10.0
+#: What was not printed by then, after the end, is not printed.
+_END_SECONDS = 2.0
+#: So many partitions in trouble, lagging topics and failing jobs of a flow are shown to people.
 _SHOWN = 3
-_REPEAT_SECONDS = 60.0
 _HEALTHY = {"idle", "copying", "starting"}
 _BAD = {"stalled", "failed"}
+#: Lines of the table that are no flow: title, head, rules, and some details.
+_OTHER_LINES = 9
+#: Widths of a terminal from which there is room for more columns.
+_WIDE, _WIDER = 100, 130
 
-Status = Callable[[], Sequence[FlowStatus]]
+#: The name of an event's kind in JSON.
+_KINDS = {
+    PartitionEvent: "partition",
+    FlowEvent: "flow",
+    JobEvent: "job",
+    EngineEvent: "engine",
+    StartStep: "start",
+    Notice: "notice",
+}
+
+TakeSnapshot = Callable[[], MirrorSnapshot]
 
 
 class Reporter(Protocol):
-    """Shows the status until left; says single things in between."""
+    """Shows the mirror until left, and then says a last word on each flow."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -44,256 +89,402 @@ class Reporter(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
-    def say(self, text: str) -> None:
+    def say(self, text: str, level: int = logging.INFO) -> None:
         """One line about what happens now."""
 
 
-def reporter(form: str, status: Status) -> Reporter:
-    """The reporter for ``-o``: ``auto`` is a table on a terminal and plain lines elsewhere."""
+def reporter(
+    form: str, snapshot: TakeSnapshot, events: EventBus, interval: float = STATUS_SECONDS
+) -> Reporter:
+    """The reporter for ``-o``: ``auto`` is a table on a terminal and plain lines elsewhere.
+
+    A flow that does not change is reported every ``interval`` seconds; the table shows it always.
+    """
     if form == "json":
-        return _Lines(status, _JSON_SECONDS, _JsonStatus(), _json_event)
+        return _Reporter(snapshot, events, _JsonLines(interval))
     if form == "table" or (form == "auto" and sys.stdout.isatty()):
-        return _LiveTable(status)
-    return _Lines(status, _PLAIN_SECONDS, _PlainStatus(), _plain_event)
+        return _Reporter(snapshot, events, _LiveTable(snapshot))
+    return _Reporter(snapshot, events, _PlainLines(interval))
 
 
-def amount(value: float | None) -> str:
-    """A count for people: 950, 12.3k, 4.56M; - if it is not known."""
-    if value is None:
-        return "-"
-    # Where three digits would round up to 1000, the next unit begins.
-    for least, unit, name in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
-        if value >= least:
-            return f"{value / unit:.3g}{name}"
-    return f"{value:.0f}"
+class _Output(Protocol):
+    """One of the three forms; used by one thread at a time."""
+
+    def begin(self) -> None:
+        """Before anything is said."""
+
+    def end(self) -> None:
+        """Before the last words."""
+
+    def events(self, published: Sequence[Published]) -> None:
+        """These have happened, one after the other."""
+
+    def status(self, mirror: MirrorSnapshot) -> None:
+        """This is how it is; called about once a second."""
+
+    def last(self, mirror: MirrorSnapshot) -> None:
+        """The mirror has stopped."""
 
 
-def offsets(s: FlowStatus) -> str:
-    """Whether records have the offsets that they have on the source."""
-    if not s.translated:
-        return "identical" if s.identical else "-"
-    return f"{s.identical} identical, {s.translated} translated" if s.identical else "translated"
-
-
-def roll_up(s: FlowStatus) -> str:
-    """The flow in a word if all is well, else the bad states with how many are in each."""
-    if not s.troubled:
-        if s.partitions and (not s.states or "starting" in s.states):
-            return "starting"
-        return "mirroring" if s.lag_records else "in step"
-    counts = {state: n for state, n in s.states.items() if state not in _HEALTHY}
-    return ", ".join(f"{n} {state}" for state, n in counts.items())
-
-
-def _troubles(s: FlowStatus) -> list[str]:
-    """A line for each of the worst partitions: what, since when, when again, why."""
-    lines = []
-    for report in s.troubled[:_SHOWN]:
-        again = f", tried again at {_clock(report.retry_at)}" if report.retry_at else ""
-        lines.append(
-            f"{s.flow} {report.partition} {report.state} since {_clock(report.since)}{again}:"
-            f" {report.why}"
-        )
-    if len(s.troubled) > _SHOWN:
-        lines.append(f"{s.flow}: {len(s.troubled) - _SHOWN} more in trouble; -o json lists them")
-    return lines
-
-
-def _failing_jobs(s: FlowStatus) -> list[str]:
-    """What each control job that failed says, and when it is tried again."""
-    return [
-        f"{j.description}: {j.last_error} (again at {_clock(j.next_run)})"
-        for j in s.jobs if j.last_error
-    ]  # fmt: skip
-
-
-def _clock(when: float) -> str:
-    return clock(when, time.time())
-
-
-def table(statuses: Sequence[FlowStatus]) -> Table:
-    """One row a flow; failing partitions below, each with its reason."""
-    grid = Table(title="heliograph", title_justify="left", caption_justify="left", expand=False)
-    for name in ("flow", "topics", "partitions", "records/s", "bytes/s", "lag (records)",
-                 "lag (seconds)", "mirrored", "offsets", "state"):  # fmt: skip
-        is_text = name in {"flow", "offsets", "state"}
-        grid.add_column(name, justify="left" if is_text else "right")
-    for s in statuses:
-        state = roll_up(s)
-        colour = "red" if s.states.keys() & _BAD else "yellow" if s.troubled else "green"
-        if s.state == STANDING_BY:
-            state, colour = ", ".join([STANDING_BY, *([state] if s.troubled else [])]), "yellow"
-        grid.add_row(
-            s.flow, str(s.topics), str(s.partitions), amount(s.records_per_second),
-            amount(s.bytes_per_second), f"{s.lag_records:,}", f"{s.lag_seconds:.1f}",
-            f"{s.records_total:,}", offsets(s), f"[{colour}]{state}",
-        )  # fmt: skip
-    for s in statuses:
-        for line in _troubles(s):
-            grid.caption = f"{grid.caption or ''}{escape(line)}\n"
-        for job in _failing_jobs(s):
-            grid.caption = f"{grid.caption or ''}{escape(job)}\n"
-    return grid
-
-
-class _LiveTable:
-    def __init__(self, status: Status) -> None:
-        self._console = Console()
-        self._status = status
-        self._live = Live(
-            get_renderable=self._render, console=self._console,
-            refresh_per_second=2, transient=False,
-        )  # fmt: skip
-        self._handler = RichHandler(console=self._console, show_path=False, markup=False)
-
-    def __enter__(self) -> Self:
-        _attach(self._handler)
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-        logging.getLogger("heliograph").removeHandler(self._handler)
-
-    def say(self, text: str) -> None:
-        self._console.print(text, highlight=False)
-
-    def _render(self) -> Table | str:
-        statuses = self._status()
-        return table(statuses) if statuses else "connecting, and starting Spark ..."
-
-
-class _Lines:
-    """Prints a line a flow at an interval, and events as they come."""
-
-    def __init__(
-        self,
-        status: Status,
-        interval: float,
-        line: Callable[[FlowStatus], str],
-        event: Callable[[str, str, Sequence[PartitionEvent]], str],
-    ) -> None:
-        self._status = status
-        self._interval = interval
-        self._line = line
-        self._event = event
-        self._stopping = threading.Event()
+class _Reporter:
+    def __init__(self, snapshot: TakeSnapshot, events: EventBus, output: _Output) -> None:
+        self._snapshot = snapshot
+        self._events = events
+        self._output = output
+        self._following = events.subscribe(after=0)
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="reporting", daemon=True)
-        self._handler = _EventHandler(lambda *told: self._print(event(*told)))
+        self._logs = ExitStack()
 
     def __enter__(self) -> Self:
-        _attach(self._handler)
+        self._logs.enter_context(self._events.take_logs())
+        # py4j logs to the root logger when a JVM dies; what matters of it is said by the engine.
+        logging.getLogger().addHandler(logging.NullHandler())
+        self._output.begin()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(1)
-        for status in self._status():
-            self._print(self._line(status))
-        logging.getLogger("heliograph").removeHandler(self._handler)
+        self._following.close()
+        self._ended.set()
+        self._thread.join(_END_SECONDS)
+        self._output.end()
+        if not self._thread.is_alive():
+            self._output.last(self._snapshot())
+        self._logs.close()
 
-    def say(self, text: str) -> None:
-        self._print(self._event("info", text, ()))
+    def say(self, text: str, level: int = logging.INFO) -> None:
+        self._events.publish(Notice(level, text, at=time.time()))
 
     def _loop(self) -> None:
-        while not self._stopping.wait(self._interval):
-            for status in self._status():
-                self._print(self._line(status))
-
-    @staticmethod
-    def _print(text: str) -> None:
-        print(text, flush=True)
-
-
-class _EventHandler(logging.Handler):
-    def __init__(self, tell: Callable[[str, str, Sequence[PartitionEvent]], None]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.levelname.lower(), record.getMessage(), events_of(record))
+        look_at = time.monotonic() + _LOOK_SECONDS
+        while not self._ended.is_set():
+            if published := self._following.get(max(look_at - time.monotonic(), 0.0)):
+                self._output.events(published)
+            if time.monotonic() >= look_at and not self._ended.is_set():
+                self._output.status(self._snapshot())
+                look_at = time.monotonic() + _LOOK_SECONDS
+        self._output.events(self._following.get(0))
 
 
-def _attach(handler: logging.Handler) -> None:
-    logger = logging.getLogger("heliograph")
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    # py4j logs to the root logger when a JVM dies; what matters of it is said by the engine.
-    logging.getLogger().addHandler(logging.NullHandler())
-    logger.addHandler(handler)
+class _Changes:
+    """Which flows are to be reported now: those that changed, and each after an interval.
 
+    What flows do all the time is no change: that one is behind for a moment, and how far.
+    """
 
-class _PlainStatus:
-    """A status line; partitions in trouble follow when that has changed, else once a minute."""
-
-    def __init__(self) -> None:
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
         self._said: dict[str, tuple[object, float]] = {}
+        self._caught_up: set[str] = set()
 
-    def __call__(self, s: FlowStatus) -> str:
-        line = _plain_line(s)
-        troubles = [(r.partition, r.state, r.code) for r in s.troubled]
-        said, at = self._said.get(s.flow, ([], 0.0))
-        now = time.monotonic()
-        if troubles == said and now - at < _REPEAT_SECONDS:
-            return line
-        self._said[s.flow] = troubles, now
-        return "\n".join([line, *(f"{time.strftime('%H:%M:%S')} {x}" for x in _troubles(s))])
+    def due(self, mirror: MirrorSnapshot) -> Iterator[FlowSnapshot]:
+        """The flows to report; they count as reported then."""
+        for flow in mirror.flows:
+            if flow.life.state is FlowState.STOPPED:
+                continue  # it has a last word
+            lag = flow.lag_seconds
+            if flow.measured_at and not flow.unmeasured and (
+                flow.lag_records == 0 or (lag is not None and lag < _CAUGHT_UP_SECONDS)
+            ):  # fmt: skip
+                self._caught_up.add(flow.flow)
+            key = (
+                flow.life, tuple(flow.parts.items()), len(flow.partitions),
+                tuple((p.name, p.state, p.code) for p in flow.troubled),
+                tuple(job.description for job in flow.failing_jobs),
+                bool(flow.measured_at), flow.flow in self._caught_up, bool(flow.quarantined),
+            )  # fmt: skip
+            said, at = self._said.get(flow.flow, (None, 0.0))
+            now = time.monotonic()
+            if key != said or now - at >= self._interval:
+                self._said[flow.flow] = key, now
+                yield flow
 
 
-def _plain_line(s: FlowStatus) -> str:
-    standing_by = f"{STANDING_BY}, " if s.state == STANDING_BY else ""
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+# -- for people -------------------------------------------------------------------------------
+
+
+def _line(when: float, level: int, text: str) -> str:
+    return f"{moment(when)} {logging.getLevelName(level)} {shown_lines(text)}"
+
+
+def _event_lines(published: Sequence[Published]) -> list[str]:
+    told = lines_of([p.event for p in published])
+    return [_line(at, level, text) for at, level, text in told if level >= logging.INFO]
+
+
+class _PlainLines:
+    def __init__(self, interval: float) -> None:
+        self._changes = _Changes(interval)
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def events(self, published: Sequence[Published]) -> None:
+        for line in _event_lines(published):
+            _print(line)
+
+    def status(self, mirror: MirrorSnapshot) -> None:
+        for flow in self._changes.due(mirror):
+            for line in _status_lines(flow):
+                level = logging.WARNING if flow.states.keys() & _BAD else logging.INFO
+                _print(_line(mirror.at, level, line))
+
+    def last(self, mirror: MirrorSnapshot) -> None:
+        for flow in filter(_copies, mirror.flows):
+            _print(_line(mirror.at, logging.INFO, _last_word(mirror, flow)))
+
+
+def lag_of(flow: FlowSnapshot) -> str:
+    """Records that wait; ``+`` if it is not known of some partitions, ``-`` if of all."""
+    if flow.lag_records is None:
+        return "-"
+    return f"{flow.lag_records:,}{'+' if flow.unmeasured else ''}"
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
+
+
+def offsets(flow: FlowSnapshot) -> str:
+    """Whether records have the offsets that they have on the source."""
+    if not flow.translated:
+        return "identical" if flow.identical else "-"
+    both = f"{flow.identical} identical, {flow.translated} translated"
+    return both if flow.identical else "translated"
+
+
+def _copies(flow: FlowSnapshot) -> bool:
+    """Whether records are to be mirrored; MM2 emits heartbeats into every target."""
+    return not flow.parts or COPYING in flow.parts
+
+
+def roll_up(flow: FlowSnapshot) -> str:
+    """The flow in a word if all is well, else the bad states with how many are in each."""
+    bad = [f"{n} {state}" for state, n in flow.states.items() if state not in _HEALTHY]
+    if flow.life.state is not FlowState.RUNNING:
+        return ", ".join([flow.life.state, *bad])
+    bad += [f"{part} {life.state}" for part, life in flow.parts.items()
+            if life.state is not FlowState.RUNNING]  # fmt: skip
+    if bad:
+        return ", ".join(bad)
+    if not _copies(flow):
+        return "heartbeats only"
+    if flow.lag_records is None or "starting" in flow.states:
+        return "starting"
+    return "mirroring" if flow.lag_records else "in step"
+
+
+def _status_lines(flow: FlowSnapshot) -> list[str]:
+    """The flow in one line; what is wrong below it."""
+    details = [f"{flow.flow} {detail}" for detail in _details(flow)]
+    if not _copies(flow) or not (flow.partitions or flow.measured_at):
+        return [f"{flow.flow}: {roll_up(flow)}", *details]
     line = (
-        f"{time.strftime('%H:%M:%S')} {s.flow}: {standing_by}{s.topics} topics,"
-        f" {s.partitions} partitions, {amount(s.records_per_second)} records/s,"
-        f" {amount(s.bytes_per_second)} bytes/s,"
-        f" lag {s.lag_records:,} records, {s.lag_seconds:.1f} s, {s.records_total:,} mirrored,"
-        f" offsets {offsets(s)}"
+        f"{flow.flow}: {roll_up(flow)}, {len(flow.topics)} topics,"
+        f" {len(flow.partitions)} partitions,"
+        f" {amount(flow.records_per_second)} records/s, {amount(flow.bytes_per_second)} bytes/s,"
+        f" lag {lag_of(flow)} records, {_age(flow.lag_seconds)},"
+        f" {'-' if flow.records_total is None else f'{flow.records_total:,}'} mirrored,"
+        f" offsets {offsets(flow)}"
     )
-    if s.quarantined:
-        line += f", {s.quarantined:,} quarantined"
-    if failing := sum(bool(j.last_error) for j in s.jobs):
+    if flow.quarantined:
+        line += f", {flow.quarantined:,} quarantined"
+    if failing := len(flow.failing_jobs):
         # Why was said when it began.
         line += f", {failing} control job{'s' if failing > 1 else ''} failing"
-    if s.troubled:
-        line += f", {roll_up(s)}"
-    return line
+    return [line, *details]
 
 
-def _plain_event(level: str, text: str, _events: Sequence[PartitionEvent]) -> str:
-    return f"{time.strftime('%H:%M:%S')} {'' if level == 'info' else level + ': '}{text}"
+def _details(flow: FlowSnapshot) -> list[str]:
+    """Why the flow is not running, the worst partitions, and the topics furthest behind."""
+    lines = []
+    seen = set()
+    for name, life in (("", flow.life), *flow.parts.items()):
+        if life.reason and (life.state, life.reason) not in seen:
+            seen.add((life.state, life.reason))
+            again = f", tried again at {moment(life.next_try)}" if life.next_try else ""
+            lines.append(f"{f'{name} ' if name else ''}{life.state}{again}: {life.reason}")
+    troubled = flow.troubled
+    for p in troubled[:_SHOWN]:
+        again = f", tried again at {moment(p.next_try)}" if p.next_try else ""
+        lines.append(f"{p.name} {p.state} since {moment(p.since)}{again}: {p.reason}")
+    if len(troubled) > _SHOWN:
+        lines.append(f"{len(troubled) - _SHOWN} more in trouble; -o json lists them")
+    behind = [t for t in flow.topics if t.lag_records]
+    if behind and len(flow.topics) > 1:
+        worst = [f"{t.topic} {t.lag_records:,} ({_age(t.lag_seconds)})" for t in behind[:_SHOWN]]
+        more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
+        lines.append(f"behind: {', '.join(worst)}{more}")
+    return lines
 
 
-class _JsonStatus:
-    """A status line; what jobs say of single subjects follows, when it has changed."""
-
-    def __init__(self) -> None:
-        self._said: dict[tuple[str, str], dict[str, str]] = {}
-
-    def __call__(self, s: FlowStatus) -> str:
-        now = round(time.time(), 3)
-        content = asdict(s)
-        content["troubled"] = [_by_topic(report) for report in content["troubled"]]
-        lines = [{"time": now, "event": "status", **content}]
-        for job in content["jobs"]:
-            details = job.pop("details")
-            key = s.flow, job["description"]
-            if details != self._said.get(key, {}):
-                self._said[key] = details
-                subjects = {"flow": s.flow, "job": job["description"], "details": details}
-                lines.append({"time": now, "event": "details", **subjects})
-        return "\n".join(map(json.dumps, lines))
+def _failing_jobs(flow: FlowSnapshot) -> list[str]:
+    return [
+        f"{job.description}: {job.error} (again at {moment(job.next_run)})"
+        for job in flow.failing_jobs[:_SHOWN]
+    ]
 
 
-def _json_event(level: str, text: str, events: Sequence[PartitionEvent]) -> str:
-    now = round(time.time(), 3)
-    if not events:
-        return json.dumps({"time": now, "event": level, "message": text})
-    lines = ({"time": now, "event": "partition", **_by_topic(asdict(e))} for e in events)
-    return "\n".join(map(json.dumps, lines))
+def _last_word(mirror: MirrorSnapshot, flow: FlowSnapshot) -> str:
+    ran = duration(max(mirror.at - mirror.started_at, 0.0))
+    return (
+        f"{flow.flow}: stopped after {ran}; {flow.copied_records:,} records"
+        f" ({amount(flow.copied_bytes)} bytes) were mirrored, lag {lag_of(flow)} records,"
+        f" {_age(flow.lag_seconds)} when last measured"
+    )
 
 
-def _by_topic(fields: dict[str, Any]) -> dict[str, Any]:
-    """A partition as its topic and its number."""
-    topic, partition = fields.pop("partition")
-    return {"flow": fields.pop("flow"), "topic": topic, "partition": partition, **fields}
+# -- on a terminal ----------------------------------------------------------------------------
+
+
+def table(mirror: MirrorSnapshot, width: int = 80, height: int = 24) -> RenderableType:
+    """One row a flow, the worst first if not all fit; what is wrong below.
+
+    80 columns have room for what matters, a wider terminal for more.
+    """
+    grid = Table(
+        box=box.SIMPLE_HEAD, title="heliograph", title_justify="left", padding=(0, 1, 0, 0)
+    )
+    grid.add_column("flow", overflow="fold", max_width=28)
+    grid.add_column("state", overflow="fold")
+    numbers = ["lag", "age", "records/s", "bytes/s"]
+    numbers += ["topics", "partitions"] if width >= _WIDE else []
+    for name in [*numbers, *(["mirrored"] if width >= _WIDER else [])]:
+        grid.add_column(name, justify="right", no_wrap=True)
+    if width >= _WIDER:
+        grid.add_column("offsets")
+    flows, room = list(mirror.flows), max(height - _OTHER_LINES, 1)
+    if len(flows) > room:
+        flows.sort(key=lambda f: (_COLOURS.index(_colour(f)), -(f.lag_records or 0)))
+    for f in flows[:room]:
+        lag = lag_of(f)
+        if width < _WIDE and f.lag_records is not None:
+            lag = f"{amount(f.lag_records)}{'+' if f.unmeasured else ''}"
+        cells = [
+            lag, _age(f.lag_seconds), amount(f.records_per_second), amount(f.bytes_per_second),
+            str(len(f.topics)), str(len(f.partitions)),
+            "-" if f.records_total is None else f"{f.records_total:,}", offsets(f),
+        ]  # fmt: skip
+        shown = cells[: len(grid.columns) - 2]
+        grid.add_row(Text(f.flow), Text(roll_up(f), _colour(f)), *map(Text, shown))
+    lines = [f"and {len(flows) - room} more flows"] if len(flows) > room else []
+    for f in flows:
+        lines += [f"{f.flow} {detail}" for detail in _details(f)] + _failing_jobs(f)
+    if mirror.engine is not None and mirror.engine.state != "ready":
+        reason = f": {mirror.engine.reason}" if mirror.engine.reason else ""
+        lines.insert(0, f"Spark: {mirror.engine.state}{reason}")
+    return Group(grid, *(Text(shown_lines(line)) for line in lines))
+
+
+_COLOURS = ["red", "yellow", "green"]
+
+
+def _colour(flow: FlowSnapshot) -> str:
+    if flow.life.state is FlowState.FAILED or flow.states.keys() & _BAD:
+        return "red"
+    lives = [flow.life, *flow.parts.values()]
+    healthy = all(life.state is FlowState.RUNNING for life in lives) and not flow.troubled
+    return "green" if healthy else "yellow"
+
+
+class _LiveTable:
+    def __init__(self, snapshot: TakeSnapshot) -> None:
+        self._console = Console()
+        self._snapshot = snapshot
+        self._live = Live(
+            get_renderable=self._render, console=self._console,
+            refresh_per_second=2, transient=False,
+        )  # fmt: skip
+
+    def begin(self) -> None:
+        self._live.start()
+
+    def end(self) -> None:
+        self._live.stop()
+
+    def events(self, published: Sequence[Published]) -> None:
+        for line in _event_lines(published):
+            self._console.print(Text(line))
+
+    def status(self, mirror: MirrorSnapshot) -> None: ...
+
+    def last(self, mirror: MirrorSnapshot) -> None:
+        for flow in filter(_copies, mirror.flows):
+            self._console.print(Text(_line(mirror.at, logging.INFO, _last_word(mirror, flow))))
+
+    def _render(self) -> RenderableType:
+        return table(self._snapshot(), self._console.width, self._console.height)
+
+
+# -- for machines -----------------------------------------------------------------------------
+
+
+class _JsonLines:
+    def __init__(self, interval: float) -> None:
+        self._changes = _Changes(interval)
+        self._details: dict[tuple[str, str], dict[str, str]] = {}
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def events(self, published: Sequence[Published]) -> None:
+        for sequence, event in published:
+            level = logging.getLevelName(level_of(event)).lower()
+            kind, at = _KINDS[type(event)], event.at or time.time()
+            _print_json(at, kind, sequence=sequence, level=level, **_plain(event))
+
+    def status(self, mirror: MirrorSnapshot) -> None:
+        for flow in self._changes.due(mirror):
+            self._status(mirror.at, flow)
+        for flow in mirror.flows:
+            self._say_details(mirror.at, flow)
+
+    def _status(self, at: float, flow: FlowSnapshot) -> None:
+        _print_json(
+            at, "status", **summary(flow),
+            troubled=[to_json(p) for p in flow.troubled],
+            lagging=[to_json(t) for t in flow.topics if t.lag_records],
+            failing={job.description: job.error for job in flow.failing_jobs},
+        )  # fmt: skip
+
+    def _say_details(self, at: float, flow: FlowSnapshot) -> None:
+        """What jobs say of single subjects, e.g. groups, if it is not what they said before."""
+        for job in flow.jobs:
+            details, key = dict(job.details), (flow.flow, job.description)
+            if details != self._details.get(key, {}):
+                self._details[key] = details
+                _print_json(at, "details", flow=flow.flow, job=job.description, details=details)
+
+    def last(self, mirror: MirrorSnapshot) -> None:
+        for flow in mirror.flows:
+            _print_json(
+                mirror.at, "stopped", flow=flow.flow,
+                ran_seconds=round(max(mirror.at - mirror.started_at, 0.0), 3),
+                copied_records=flow.copied_records, copied_bytes=flow.copied_bytes,
+                lag_records=flow.lag_records, lag_seconds=to_json(flow.lag_seconds),
+                states=dict(flow.states),
+            )  # fmt: skip
+
+
+def _print_json(at: float, event: str, **fields: Any) -> None:
+    line = {"time": moment(at), "event": event, **fields}
+    _print(json.dumps(line, separators=(",", ":"), default=str))
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    """The fields of an event; a partition as its topic and its number."""
+    plain: dict[str, Any] = to_json(event)
+    plain.pop("at")
+    if isinstance(event, PartitionEvent):
+        plain["topic"], plain["partition"] = event.partition
+    if isinstance(event, Notice):
+        plain = {"message": event.text}
+    plain.pop("level", None)
+    return plain

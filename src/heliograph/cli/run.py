@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import signal
+import threading
 import time
 from pathlib import Path
-from types import FrameType
 
 import click
 
-from heliograph.cli.reporting import reporter
-from heliograph.config import load
-from heliograph.lab.java import find_java
+from heliograph.cli.reporting import STATUS_SECONDS, Reporter, reporter
+from heliograph.cli.stopping import StopRequested, already_stopping
+from heliograph.config import MirrorMakerConfig, load
+from heliograph.errors import HeliographError
+from heliograph.jvm.java import find_java
 from heliograph.service.mirror import Mirror
 
-
-class _StopRequested(BaseException):
-    """SIGTERM or Ctrl-C, raised where the main thread happens to be."""
-
-
-def _on_signal(number: int, _frame: FrameType | None) -> None:
-    # A second one means it: exactly once does not depend on a clean stop.
-    signal.signal(number, lambda *_: os._exit(128 + number))
-    raise _StopRequested
+#: How often ``--watch`` looks at the file, and signals are noticed at the latest.
+_WATCH_SECONDS = 1.0
 
 
 @click.command()
@@ -32,47 +27,126 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
               help="Only flows into these clusters: --clusters B C, as in MM2.")  # fmt: skip
 @click.argument("more_clusters", nargs=-1, metavar="")
 @click.option("--master", help="Spark master; this machine's cores by default.")
-@click.option("--once", is_flag=True, help="Copy all that is there now, then exit with 0.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Copy all that is there now, then exit with 0; with 2 if some could not be"
+    " copied, and which.",
+)
+@click.option(
+    "--watch", is_flag=True, help="Take FILE over whenever it changes; SIGHUP does it once."
+)
 @click.option("-o", "--output", type=click.Choice(["auto", "table", "plain", "json"]),
               default="auto", show_default=True, help="auto: a table on a terminal.")  # fmt: skip
+@click.option("--status-interval", type=click.FloatRange(min=0.1), default=STATUS_SECONDS,
+              show_default=True, metavar="SECONDS",
+              help="How often plain lines and JSON report a flow that did not change.")  # fmt: skip
 def run_command(
     file: Path,
     clusters: tuple[str, ...],
     more_clusters: tuple[str, ...],
     master: str | None,
     once: bool,
+    watch: bool,
     output: str,
+    status_interval: float,
 ) -> None:
     """Mirror the flows of FILE, an mm2.properties as MirrorMaker 2 reads it.
 
     Runs until SIGTERM or Ctrl-C. Whatever is killed, and however often, no record is lost and none
-    is copied twice. Exit codes are MM2's: 2 for a wrong configuration, 3 if a flow cannot start.
+    is copied twice. Exit codes are MM2's: 2 for a wrong configuration, 3 if no flow can start. A
+    flow that cannot start is tried again while the others run.
+
+    SIGHUP, or --watch, takes a changed FILE over: new, removed and changed flows, topics, intervals
+    and credentials. What did not change is not disturbed. A file with errors is refused, and the
+    mirror goes on as before.
 
     Each flow has one mirror at a time: a second one stands by until the first is gone.
     """
     if more_clusters and not clusters:
         raise click.UsageError(f"Got unexpected extra arguments ({' '.join(more_clusters)})")
-    config = load(file, clusters=(*clusters, *more_clusters))
+    if once and watch:
+        raise click.UsageError("--once and --watch exclude each other")
+    hang_up = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: hang_up.set())
+    source = _ConfigFile(file, (*clusters, *more_clusters))
+    config = source.load()
     if any(f.enabled for f in config.flows):
         find_java()
-    mirror = Mirror(config, master)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _on_signal)
-    try:
-        with reporter(output, mirror.status) as report:
-            for warning in config.warnings:
-                report.say(f"warning: {warning}")
-            flows = [str(f.flow) for f in config.flows if f.enabled]
-            report.say(f"mirroring {', '.join(flows) or 'nothing, only heartbeats'}; starting ...")
+    mirror = Mirror(config, master, once=once)
+    with reporter(output, mirror.snapshot, mirror.events, status_interval) as report:
+        try:
+            _greet(report, config)
             started = time.monotonic()
-            mirror.start(once=once)
+            mirror.start()
             if once:
                 mirror.run_once()
                 took = time.monotonic() - started
                 report.say(f"all that was there at the start is copied, in {took:.1f} s")
             else:
-                mirror.run()
-    except _StopRequested:
-        click.echo("stopping ...", err=True)
-    finally:
-        mirror.close()
+                _run(mirror, source, report, hang_up, watch=watch)
+        except StopRequested:
+            report.say("stopping ...")
+        finally:
+            already_stopping()
+            mirror.close()
+
+
+def _greet(report: Reporter, config: MirrorMakerConfig) -> None:
+    for warning in config.warnings:
+        report.say(str(warning), logging.WARNING)
+    flows = [str(f.flow) for f in config.flows if f.enabled]
+    report.say(f"mirroring {', '.join(flows) or 'nothing, only heartbeats'}; starting ...")
+
+
+class _ConfigFile:
+    """The file and what it last held."""
+
+    def __init__(self, path: Path, clusters: tuple[str, ...]) -> None:
+        self._path = path
+        self._clusters = clusters
+        self._seen = self._stamp()
+
+    def load(self) -> MirrorMakerConfig:
+        """Read it; raises ConfigError."""
+        self._seen = self._stamp()
+        return load(self._path, clusters=self._clusters)
+
+    def changed(self) -> bool:
+        """Whether it was written since it was last read; False while it is away."""
+        stamp = self._stamp()
+        return stamp is not None and stamp != self._seen
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _run(
+    mirror: Mirror, source: _ConfigFile, report: Reporter, hang_up: threading.Event, *, watch: bool
+) -> None:
+    """Wait for signals, and take over the file when it is asked for or has changed."""
+    while True:
+        hung_up = hang_up.wait(_WATCH_SECONDS if watch else None)
+        if hung_up or (watch and source.changed()):
+            hang_up.clear()
+            _reload(mirror, source, report)
+
+
+def _reload(mirror: Mirror, source: _ConfigFile, report: Reporter) -> None:
+    try:
+        config = source.load()
+        if any(f.enabled for f in config.flows):
+            find_java()
+    except HeliographError as error:
+        text = f"the changed file is refused, the mirror goes on as before:\n{error}"
+        report.say(text, logging.ERROR)
+        return
+    for warning in config.warnings:
+        report.say(str(warning), logging.WARNING)
+    changes = mirror.reconfigure(config)
+    for line in changes or ["nothing has changed"]:
+        report.say(f"configuration: {line}")

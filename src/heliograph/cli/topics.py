@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from heliograph.cli.flows import asking_clusters, file_argument, flow_option, flows_of
+from heliograph.cli.blocks import echo_block, echo_row
+from heliograph.cli.flows import ask_flows, file_argument, flow_option
 from heliograph.config import FlowConfig
-from heliograph.control.topic_configs import ConfigChange
-from heliograph.control.topic_preview import TopicPreview, preview
+from heliograph.control.topics.config_rules import ConfigChange
+from heliograph.control.topics.preview import TopicPreview, preview
+from heliograph.shown import shown_lines
+from heliograph.wire.admin import NewTopic
 from heliograph.wire.cluster import ClusterClient
 
 __all__ = ["topics_group"]
@@ -35,17 +34,19 @@ def plan(file: Path, flow: str | None, output: str) -> None:
     """Show what 'heliograph run FILE' would change about topics now. Changes nothing.
 
     Topics to create, grow or delete on the target, and every property that would change, with its
-    old and new value and the reason. The target is asked what it would refuse.
+    old and new value and the reason; the flow's internal topics, if they are missing. The target is
+    asked what it would refuse: with such problems the exit code is 1. In a pipe, each change is one
+    line with tabs: flow, change, topic, what, why.
     """
-    with asking_clusters():
-        found = [(config, _preview(config)) for config in flows_of(file, flow)]
+    seen = ask_flows(file, flow, _preview)
     if output == "json":
-        click.echo(json.dumps([_as_json(config, seen) for config, seen in found], indent=2))
-        return
-    # Piped output is for programs and logs: no wrapping at an assumed 80 columns.
-    console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=240)
-    for config, seen in found:
-        _show(console, config, seen)
+        click.echo(seen.as_json(_as_json))
+    else:
+        for config, answer in seen.found:
+            _show(config, answer)
+    seen.raise_errors()
+    if any(answer.problems for _, answer in seen.found):
+        sys.exit(1)
 
 
 def _preview(config: FlowConfig) -> TopicPreview:
@@ -56,36 +57,50 @@ def _preview(config: FlowConfig) -> TopicPreview:
         return preview(config, source, target)
 
 
-def _show(console: Console, config: FlowConfig, seen: TopicPreview) -> None:
+def _show(config: FlowConfig, seen: TopicPreview) -> None:
     flow = str(config.flow)
     if seen.nothing:
-        console.print(f"{flow}: nothing to do", markup=False, highlight=False)
+        click.echo(f"{flow}: nothing to do")
+    elif sys.stdout.isatty():
+        click.secho(f"{flow}: on cluster {config.flow.target}", bold=True)
+        for change, topic, what, why in _rows(seen):
+            echo_block(f"{change} {topic}", what, why)
     else:
-        table = Table(title=escape(f"{flow}: on cluster {config.flow.target}"),
-                      title_justify="left")  # fmt: skip
-        for name in ("change", "topic", "what", "why"):
-            table.add_column(name, overflow="fold")
         for row in _rows(seen):
-            table.add_row(*map(escape, row))
-        console.print(table)
+            echo_row(flow, *row)
     for fate in seen.kept.values():
-        console.print(f"[yellow]note[/] {escape(fate.text)}", highlight=False)
+        click.echo(f"{click.style('note', fg='yellow')} {shown_lines(fate.text)}")
     for text in seen.problems:
-        console.print(f"[red]problem[/] {escape(text)}", highlight=False)
+        click.echo(f"{click.style('problem', fg='red')} {shown_lines(text)}")
 
 
 def _rows(seen: TopicPreview) -> Iterator[tuple[str, str, str, str]]:
+    for alias, topic in seen.internal:
+        yield "create", topic.name, _new_topic(topic), f"internal topic of the flow, on {alias}"
     for topic in seen.create:
-        factor = "default" if topic.replication_factor < 0 else str(topic.replication_factor)
-        configs = "".join(f"\n{name}={value}" for name, value in sorted(topic.configs.items()))
-        what = f"{topic.partitions} partition(s), replication factor {factor}{configs}"
-        yield "create", topic.name, what, "source topic is not mirrored yet"
+        yield "create", topic.name, _new_topic(topic), "source topic is not mirrored yet"
     for name, (have, want) in seen.grow.items():
         yield "grow", name, f"{have} -> {want} partitions", "source topic has more"
     for c in seen.changes:
         yield "config", c.topic, f"{c.name}: {_value(c.old)} -> {_new(c)}", c.reason
     for name, fate in seen.delete.items():
         yield "delete", name, fate.size, fate.reason
+
+
+def _new_topic(topic: NewTopic) -> str:
+    factor = "default" if topic.replication_factor < 0 else str(topic.replication_factor)
+    partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
+    configs = (f"{name}={value}" for name, value in sorted(topic.configs.items()))
+    return ", ".join((partitions, f"replication factor {factor}", *configs))
+
+
+def _topic_json(topic: NewTopic) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "configs": dict(topic.configs),
+    }
 
 
 def _new(change: ConfigChange) -> str:
@@ -99,15 +114,8 @@ def _value(value: str | None) -> str:
 def _as_json(config: FlowConfig, seen: TopicPreview) -> dict[str, object]:
     return {
         "flow": str(config.flow),
-        "create": [
-            {
-                "topic": t.name,
-                "partitions": t.partitions,
-                "replication_factor": t.replication_factor,
-                "configs": dict(t.configs),
-            }
-            for t in seen.create
-        ],
+        "internal": [{"cluster": alias, **_topic_json(t)} for alias, t in seen.internal],
+        "create": [_topic_json(t) for t in seen.create],
         "grow": [
             {"topic": name, "partitions": have, "new_partitions": want}
             for name, (have, want) in seen.grow.items()

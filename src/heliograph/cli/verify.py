@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -17,14 +18,15 @@ import click
 from heliograph.cli.flows import asking_clusters, file_argument, flow_option, flows_of
 from heliograph.cli.verify_html import as_html
 from heliograph.cli.verify_progress import watching
-from heliograph.cli.verify_text import as_json, print_text
+from heliograph.cli.verify_text import as_json, print_text, private_file
 from heliograph.config import FlowConfig
+from heliograph.config.key import BoundedPattern, compile_pattern
 from heliograph.errors import HeliographError, StartError
-from heliograph.lab.java import find_java
+from heliograph.jvm.java import find_java
 from heliograph.service.engine import Engine
 from heliograph.service.verification import Verification
-from heliograph.service.verify_plan import Choice
-from heliograph.verify.report import DIFFERENT, UNVERIFIED, Report
+from heliograph.verify.report import DIFFERENT, UNPROVEN, UNVERIFIED, Report
+from heliograph.verify.views import Choice
 
 __all__ = ["verify_command"]
 
@@ -53,18 +55,18 @@ class _Span(click.ParamType[tuple[int | None, int | None]]):
         return begin, end
 
 
-class _Pattern(click.ParamType[re.Pattern[str]]):
+class _Pattern(click.ParamType[BoundedPattern]):
     """A regular expression."""
 
     name = "REGEX"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> re.Pattern[str]:
+    ) -> BoundedPattern:
         try:
-            return re.compile(str(value))
-        except re.error as error:
-            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+            return compile_pattern(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -78,8 +80,8 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
               help="Compare only so many of the ranges, chosen at random.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Choose the same sample again.")
 @click.option("--complete", is_flag=True,
-              help="All that is on the source now has to be on the target. Waits for a mirror that"
-              " is at work.")  # fmt: skip
+              help="All that is on the source now has to be on the target: what is not mirrored"
+              " yet is missing, exit code 1. Waits for a mirror that is at work.")  # fmt: skip
 @click.option("--differences", "most", type=click.IntRange(1), default=20, show_default=True,
               help="How many differences to describe; all are counted.")  # fmt: skip
 @click.option("--master", help="Spark master; this machine's cores by default.")
@@ -90,7 +92,7 @@ class _Pattern(click.ParamType[re.Pattern[str]]):
 def verify_command(
     file: Path,
     flow: str | None,
-    topics: tuple[re.Pattern[str], ...],
+    topics: tuple[BoundedPattern, ...],
     span: tuple[int | None, int | None] | None,
     sample: float | None,
     seed: int | None,
@@ -106,8 +108,9 @@ def verify_command(
     where batches differ: key, value, headers, timestamp, order, and the offset that the ledger
     gives. Works while mirroring runs: what is not mirrored yet is counted, and is no difference.
 
-    Exits with 0 only if all was compared and is identical, with 1 if anything differs, and with 2
-    if something could not be verified.
+    Exits with 0 only if all was compared and is identical, with 1 if anything differs, with 2 if
+    something could not be verified, and with 3 if the source has records that the target has
+    deleted, so that nobody can compare them.
     """
     configs = flows_of(file, flow)
     begin, end = span or (None, None)
@@ -126,14 +129,22 @@ def verify_command(
 
 def _verified(configs: Sequence[FlowConfig], choice: Choice, master: str | None) -> list[Report]:
     find_java()
-    engine = Engine(master, 1)
+    engine = Engine(master)
     engine.begin()
     reports: list[Report] = []
+    errors: list[HeliographError] = []
     try:
         for config in configs:
             verification = Verification(config, choice, engine)
-            with _stoppable(verification), asking_clusters(), watching(config.flow) as watch:
-                reports.append(verification.run(watch.planned, watch.progress))
+            try:
+                with _stoppable(verification), asking_clusters(), watching(config.flow) as watch:
+                    reports.append(verification.run(watch.planned, watch.progress))
+            except StartError as error:
+                # Without Spark or Java no flow can be verified; without a cluster, others can.
+                if not error.code.startswith("cluster."):
+                    raise
+                errors.append(error)
+                reports.append(_not_verified(config, choice, error))
             if reports[-1].interrupted:
                 break
     except _StopRequested:
@@ -141,7 +152,15 @@ def _verified(configs: Sequence[FlowConfig], choice: Choice, master: str | None)
         sys.exit(_INTERRUPTED)
     finally:
         engine.stop()
+    if len(errors) == len(reports):
+        raise errors[0]
     return reports
+
+
+def _not_verified(config: FlowConfig, choice: Choice, error: HeliographError) -> Report:
+    """The report of a flow whose clusters could not be asked."""
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return Report(str(config.flow), now, [], choice.most, problems=[str(error.args[0])])
 
 
 @contextmanager
@@ -171,7 +190,8 @@ def _show(reports: Sequence[Report], output: str, path: Path | None) -> None:
         if path is None:
             click.echo(text)
         else:
-            path.write_text(text + "\n", encoding="utf-8")
+            with private_file(path) as file:
+                file.write(text + "\n")
     if path is not None:
         for report in reports:
             click.echo(f"{report.flow}: {report.verdict}")
@@ -184,4 +204,4 @@ def _exit_code(reports: Sequence[Report]) -> int:
         return DIFFERENT
     if any(report.interrupted for report in reports):
         return _INTERRUPTED
-    return UNVERIFIED if UNVERIFIED in codes else 0
+    return next((code for code in (UNVERIFIED, UNPROVEN) if code in codes), 0)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from heliograph.model import Flow
-from heliograph.service.verify_plan import Plan
+from heliograph.verify.plan import Plan
 
 __all__ = ["Watch", "watching"]
 

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from heliograph.verify.model import Difference, Gone, Kind
-from heliograph.verify.report import PartitionReport, Report, Totals
+from heliograph.verify.report import PartitionReport, Report, Totals, result_of
 
-__all__ = ["as_json", "gone_text", "print_text", "remarks", "where"]
+__all__ = ["as_json", "gone_text", "print_text", "private_file", "remarks", "where"]
 
-_COLORS = {0: "bold green", 1: "bold red", 2: "bold yellow"}
+_COLORS = {0: "green", 1: "red", 2: "yellow", 3: "yellow"}
 #: Remarks of so many partitions are shown; the others are in the other forms of the report.
 _MOST_REMARKS = 20
+
+
+def private_file(path: Path) -> TextIO:
+    """A file for records of others: only this user reads it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
 def print_text(reports: Sequence[Report], path: Path | None) -> None:
     """To a file, or to standard output."""
     if path is not None:
-        with path.open("w", encoding="utf-8") as file:
+        with private_file(path) as file:
             _print(Console(file=file, width=160), reports)
         return
     # Piped output is for programs and logs: no wrapping at an assumed 80 columns.
@@ -50,14 +59,15 @@ def _print(console: Console, reports: Sequence[Report]) -> None:
             console.print(f"... and {len(notes) - _MOST_REMARKS:,} more notes: see -o json")
         for text in report.unverified:
             console.print(f"[yellow]not verified:[/] {escape(text)}", highlight=False)
-        console.print(f"[{_COLORS[report.exit_code]}]{report.flow}: {escape(report.verdict)}",
-                      highlight=False)  # fmt: skip
+        console.print(f"[bold {_COLORS[report.exit_code]}]{report.flow}: {escape(report.verdict)}",
+                      highlight=False, soft_wrap=True)  # fmt: skip
 
 
 def _table(report: Report) -> Table:
     table = Table(title=escape(f"{report.flow}: source and target compared"), title_justify="left")
     for name in ("topic", "partitions", "ranges", "records", "MB", "batches by digest",
-                 "by record", "differences", "not mirrored yet", "result"):  # fmt: skip
+                 "by record", "differences", "not mirrored yet", "deleted on target",
+                 "result"):  # fmt: skip
         table.add_column(name, justify="left" if name in {"topic", "result"} else "right",
                          overflow="fold")  # fmt: skip
     for topic, _, partitions in report.topics:
@@ -69,7 +79,7 @@ def _table(report: Report) -> Table:
             _of(totals.ranges, sum(p.planned for p in partitions)),
             f"{totals.records:,}", f"{totals.bytes / 1e6:,.1f}", f"{totals.digests:,}",
             f"{totals.decoded:,}", f"{totals.differences:,}", f"{totals.pending:,}",
-            _result(totals, partitions),
+            f"{totals.deleted:,}", _result(partitions),
         )  # fmt: skip
     return table
 
@@ -78,12 +88,9 @@ def _of(done: int, planned: int) -> str:
     return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
 
 
-def _result(totals: Totals, partitions: Sequence[PartitionReport]) -> str:
-    if totals.differences:
-        return "[red]different"
-    if any(p.problems for p in partitions) or totals.ranges < sum(p.planned for p in partitions):
-        return "[yellow]not verified"
-    return "[green]identical" if totals.ranges else "nothing to compare"
+def _result(partitions: Sequence[PartitionReport]) -> str:
+    code, word = result_of(partitions)
+    return f"[{_COLORS[code]}]{word}"
 
 
 def _summary(report: Report) -> Iterator[str]:
@@ -99,20 +106,6 @@ def _summary(report: Report) -> Iterator[str]:
             f"a sample of {report.sample:g} %: {report.planned:,} of {report.offered:,} ranges,"
             f" --seed {report.seed}"
         )
-    if totals.pending:
-        yield f"{totals.pending:,} source offsets are not mirrored yet, and were not compared"
-    if totals.quarantined:
-        yield f"{totals.quarantined:,} records were quarantined instead of mirrored"
-    if totals.compacted:
-        yield (
-            f"{totals.compacted:,} records are on one side only, which compaction explains: a later"
-            " record of the key, or a tombstone"
-        )
-    if totals.untimed:
-        yield (
-            f"{totals.untimed:,} records have the target's append time (message.timestamp.type):"
-            " their timestamps were not compared"
-        )
 
 
 def remarks(report: Report) -> Iterator[str]:
@@ -121,6 +114,11 @@ def remarks(report: Report) -> Iterator[str]:
     for p in report.partitions:
         for gone in p.gone:
             yield f"{p.source}: {gone_text(gone)}"
+        for side in sorted(p.holed):
+            yield (
+                f"{p.source}: the log on the {side} has holes: it was compacted at some time,"
+                " whatever its cleanup.policy is now"
+            )
         for text in p.notes:
             yield f"{p.source}: {text}"
 
@@ -169,11 +167,13 @@ def _flow(report: Report) -> dict[str, object]:
     return {
         "flow": report.flow,
         "verdict": report.verdict,
-        "identical": report.exit_code == 0,
+        "identical": report.identical,
         "exit_code": report.exit_code,
         "began": report.began,
         "seconds": round(report.seconds, 3),
         "complete": report.complete,
+        "begin": report.begin,
+        "end": report.end,
         "sample": report.sample,
         "seed": report.seed,
         "ranges_offered": report.offered,
@@ -190,6 +190,7 @@ def _flow(report: Report) -> dict[str, object]:
         ],
         "differences": [asdict(d) for d in report.differences],
         "unverified": report.unverified,
+        "not_compared": report.not_compared,
         "notes": report.notes,
     }
 
@@ -202,6 +203,7 @@ def _partition(p: PartitionReport) -> dict[str, object]:
         "ranges_planned": p.planned,
         **_totals(p.totals),
         "gone": [{"side": g.side, "begin": g.begin, "end": g.end} for g in p.gone],
+        "compacted_once": sorted(p.holed),
         "problems": p.problems,
         "notes": p.notes,
     }
@@ -215,6 +217,10 @@ def _totals(totals: Totals) -> dict[str, object]:
         "batches_by_digest": totals.digests,
         "batches_by_record": totals.decoded,
         "not_mirrored_yet": totals.pending,
+        "missing_not_mirrored_yet": totals.behind,
+        "deleted_on_target": totals.deleted,
+        "never_to_be_mirrored": totals.never,
+        "other_flows": dict(totals.others),
         "compacted": totals.compacted,
         "quarantined": totals.quarantined,
         "timestamps_not_compared": totals.untimed,

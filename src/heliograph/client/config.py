@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from heliograph.config.client_keys import CLIENT_KEYS, ROLES
 from heliograph.config.clients import check_client, client_settings
@@ -48,7 +47,7 @@ class MirrorClientConfig:
             ConfigErrors: with everything that is wrong. Secrets are not repeated.
             ConfigError: an own policy cannot be made.
         """
-        return _Reader(properties, Problems(Path(origin))).read()
+        return _Reader(properties, Problems(origin)).read()
 
 
 class _Reader:

@@ -14,8 +14,9 @@ from typing import NamedTuple, Self, overload
 
 from heliograph.batch.records import Record, decode
 from heliograph.client.config import MirrorClientConfig
+from heliograph.config.key import BoundedPattern
 from heliograph.errors import HeliographError
-from heliograph.ledger.mm2 import Checkpoint, decode_checkpoint_key
+from heliograph.mm2.formats import Checkpoint, decode_checkpoint_key
 from heliograph.model import ClientSettings, TopicPartition
 from heliograph.policy import ReplicationPolicy
 from heliograph.wire import admin, log
@@ -32,6 +33,12 @@ _PATIENCE_SECONDS = 5.0
 
 class MirrorClientError(HeliographError):
     """The cluster does not answer, refuses, or has not what was asked for."""
+
+    exit_code = 3
+
+
+class NotMirrored(MirrorClientError):
+    """The cluster answers, and has not what was asked for."""
 
     exit_code = 1
 
@@ -163,12 +170,15 @@ class MirrorClient:
 
     @overload
     def remote_consumer_offsets(
-        self, group: re.Pattern[str], remote_alias: str, timeout: float = DEFAULT_TIMEOUT_SECONDS
+        self,
+        group: re.Pattern[str] | BoundedPattern,
+        remote_alias: str,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> dict[str, Offsets]: ...
 
     def remote_consumer_offsets(
         self,
-        group: str | re.Pattern[str],
+        group: str | re.Pattern[str] | BoundedPattern,
         remote_alias: str,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> Offsets | dict[str, Offsets]:
@@ -189,7 +199,7 @@ class MirrorClient:
                 in time. Java's MirrorClient returns what it has read by then; what is missing of
                 it would look as if it had never been committed.
         """
-        if not isinstance(group, str | re.Pattern):
+        if not isinstance(group, str | re.Pattern | BoundedPattern):
             raise TypeError(f"group must be a group id or a compiled expression, not {group!r}")
         _require_text("remote_alias", remote_alias)
         if not isinstance(timeout, int | float) or isinstance(timeout, bool):
@@ -240,7 +250,7 @@ class MirrorClient:
             metadata = client.metadata([topic])
             if topic not in metadata.topics:
                 others = ", ".join(sorted(self.checkpoint_topics())) or "none at all"
-                raise MirrorClientError(
+                raise NotMirrored(
                     "client.no-checkpoints",
                     f"cluster {client.alias} has no topic {topic}, or hides it from us; it has"
                     f" {others}",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import overload
 
 from heliograph.client.mirror import DEFAULT_TIMEOUT_SECONDS, MirrorClient, Offsets
+from heliograph.config.key import BoundedPattern
 
 __all__ = [
     "checkpoint_topics",
@@ -54,7 +55,7 @@ def translate_offsets(
 def translate_offsets(
     properties: Mapping[str, str],
     remote_alias: str,
-    group: re.Pattern[str],
+    group: re.Pattern[str] | BoundedPattern,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> dict[str, Offsets]: ...
 
@@ -62,7 +63,7 @@ def translate_offsets(
 def translate_offsets(
     properties: Mapping[str, str],
     remote_alias: str,
-    group: str | re.Pattern[str],
+    group: str | re.Pattern[str] | BoundedPattern,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> Offsets | dict[str, Offsets]:
     """See MirrorClient.remote_consumer_offsets; the arguments are in RemoteClusterUtils' order."""

@@ -33,7 +33,7 @@ def _worker(names: str, doc: str, *, top_level: bool) -> tuple[Key, ...]:
 
 
 _TLS_AND_LOGIN = (
-    "ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols ssl.keymanager.algorithm "
+    "ssl.protocol ssl.provider ssl.keymanager.algorithm "
     "ssl.trustmanager.algorithm ssl.secure.random.implementation ssl.engine.factory.class "
     "sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class"
 )
@@ -58,6 +58,11 @@ CLIENT_KEYS: tuple[Key, ...] = (
     _common("ssl.endpoint.identification.algorithm", Type.STRING,
             "https checks the broker's host name; empty does not.", default="https",
             allowed=("https", ""), ignore_case=True),
+    _common("ssl.enabled.protocols", Type.LIST,
+            "TLS versions that may be used, of TLSv1.2 and TLSv1.3; older ones never are.",
+            mm2_default="TLSv1.2,TLSv1.3"),
+    _common("ssl.cipher.suites", Type.LIST,
+            "Cipher suites that may be used, by their IANA names. Empty: OpenSSL's choice."),
     _common("sasl.mechanism", Type.STRING, "How to log in; needed with SASL_*.",
             mm2_default="GSSAPI",
             allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")),
@@ -80,8 +85,13 @@ CLIENT_KEYS: tuple[Key, ...] = (
         " Empty: as on the source.", Scope.CLIENT, default="", mm2_default="none",
         allowed=("", "none", "gzip", "snappy", "lz4", "zstd"), ignore_case=True,
         roles=("producer",)),
+    Key("client.id", Type.STRING,
+        "What brokers know a client by, in logs and quotas: <client.id>|<flow>|<role>; without it,"
+        " <flow>|<role>.", Scope.CLIENT, roles=ROLES, importance="low"),
+    Key("client.rack", Type.STRING, "Not used: records are fetched from the partitions' leaders.",
+        Scope.CLIENT, status=Status.ACCEPTED, roles=("consumer",), importance="low"),
     *_java(ROLES,
-        "client.id client.dns.lookup client.rack request.timeout.ms retries retry.backoff.ms "
+        "client.dns.lookup request.timeout.ms retries retry.backoff.ms "
         "retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms metadata.max.age.ms "
         "connections.max.idle.ms send.buffer.bytes receive.buffer.bytes "
         "socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms "

@@ -53,6 +53,7 @@ def check_client(
     check = _Check(settings, values, problems, f"{settings.alias}." if prefix is None else prefix)
     check.bootstrap()
     check.login()
+    check.weak()
 
 
 class _Check:
@@ -124,6 +125,40 @@ class _Check:
             )
         if mechanism == "OAUTHBEARER":
             self._token_url()
+
+    def weak(self) -> None:
+        """Warn of settings that work, and that a stranger may use."""
+        protocol = (self._resolved("security.protocol") or "PLAINTEXT").strip().upper()
+        mechanism = (self._resolved("sasl.mechanism") or "").strip().upper()
+        alias = self._settings.alias
+        if protocol == "SASL_PLAINTEXT" and mechanism in {"PLAIN", "OAUTHBEARER"}:
+            what = "password" if mechanism == "PLAIN" else "token"
+            self._weak(
+                "security.protocol",
+                f"{mechanism} without TLS shows the {what} of cluster {alias} to the network",
+                "use SASL_SSL",
+            )
+        algorithm = self._resolved("ssl.endpoint.identification.algorithm")
+        named = "ssl.endpoint.identification.algorithm" in self._settings.properties
+        if protocol in {"SSL", "SASL_SSL"} and named and algorithm == "":
+            self._weak(
+                "ssl.endpoint.identification.algorithm",
+                f"host names of cluster {alias} are not checked: anybody with a certificate of the"
+                " same authority can take a broker's place",
+                "remove it, and give brokers certificates with their names",
+            )
+        url = self._resolved("sasl.oauthbearer.token.endpoint.url") or ""
+        if mechanism == "OAUTHBEARER" and url.lower().startswith("http:"):
+            self._weak(
+                "sasl.oauthbearer.token.endpoint.url",
+                f"the client's secret of cluster {alias} and its tokens travel without TLS",
+                "use https",
+            )
+
+    def _weak(self, name: str, message: str, hint: str) -> None:
+        self._problems.warn(
+            "config.weak", self._written(name), message, line=self._line(name), hint=hint
+        )
 
     def _token_url(self) -> None:
         name = "sasl.oauthbearer.token.endpoint.url"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from heliograph.config.key import Key, Type, split_list
-from heliograph.config.keys import client_key, flow_key
+from heliograph.config.flow_keys import FlowSettings
+from heliograph.config.keys import Key, Scope, Type, client_key, find
 from heliograph.config.precedence import Effective, Precedence
 from heliograph.config.providers import resolve
 from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings, Flow
 
-__all__ = ["CLIENTS", "FlowConfig", "Values"]
+__all__ = ["CLIENTS", "FlowConfig", "valid_texts"]
 
 CLIENTS: tuple[tuple[str, str], ...] = (
     ("source", "consumer"),
@@ -24,70 +24,19 @@ CLIENTS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class FlowConfig:
+class FlowConfig(FlowSettings):
     """What one flow does. A flow that is not ``enabled`` only emits heartbeats into its target.
 
-    Field names are the keys with underscores; the key table has their meaning. ``mm2_*`` is where
-    MM2 keeps its own state on the target, by its rules. Templates are
-    resolved in the typed fields, but stay templates in the client settings, ``effective`` and
+    ``mm2_*`` is where MM2 keeps its own state on the target, by its rules. Templates are resolved
+    in the typed fields, but stay templates in the client settings, ``effective`` and
     ``client_effective`` (whose keys are ``source.consumer``, ``target.producer`` ...).
+
+    Two are equal if the flow does the same by both: where a value was written does not count, nor
+    what a client's template stands for, which is looked up at each connection.
     """
 
     flow: Flow
-    enabled: bool
-    topics: tuple[str, ...]
-    topics_exclude: tuple[str, ...]
-    config_properties_exclude: tuple[str, ...]
-    topic_filter_class: str
-    group_filter_class: str
-    config_property_filter_class: str
-    replication_policy_class: str
-    replication_policy_separator: str
     replication_policy_separator_is_set: bool
-    replication_policy_internal_topic_separator_enabled: bool
-    replication_factor: int
-    tasks_max: int
-    refresh_topics_enabled: bool
-    refresh_topics_interval_seconds: int
-    emit_offset_syncs_enabled: bool
-    offset_syncs_topic_location: str
-    offset_syncs_topic_replication_factor: int
-    offset_lag_max: int
-    emit_heartbeats_enabled: bool
-    emit_heartbeats_interval_seconds: int
-    heartbeats_topic_replication_factor: int
-    heartbeats_replication_enabled: bool
-    use_defaults_from: str
-    sync_topic_configs_enabled: bool
-    sync_topic_configs_interval_seconds: int
-    sync_topic_acls_enabled: bool
-    sync_topic_acls_interval_seconds: int
-    groups: tuple[str, ...]
-    groups_exclude: tuple[str, ...]
-    refresh_groups_enabled: bool
-    refresh_groups_interval_seconds: int
-    emit_checkpoints_enabled: bool
-    emit_checkpoints_interval_seconds: int
-    sync_group_offsets_enabled: bool
-    sync_group_offsets_interval_seconds: int
-    checkpoints_topic_replication_factor: int
-    admin_timeout_ms: int
-    lease_seconds: int
-    stalled_after_seconds: int
-    ledger_topic_replication_factor: int
-    fetch_max_bytes: int
-    buffer_max_bytes: int
-    on_data_loss: str
-    on_truncation: str
-    on_recreation: str
-    offsets: str
-    on_refused: str
-    follow_log_start: bool
-    target_configs: str
-    on_topic_deleted: str
-    acls_prefixed: bool
-    acls_groups: bool
-    acls_revoke: bool
     mm2_offsets_topic: str
     mm2_configs_topic: str
     mm2_group: str
@@ -98,8 +47,40 @@ class FlowConfig:
     target_client: ClientSettings
     source_admin: ClientSettings
     target_admin: ClientSettings
-    effective: Mapping[str, Effective] = field(repr=False)
-    client_effective: Mapping[str, Mapping[str, Effective]] = field(repr=False)
+    effective: Mapping[str, Effective] = field(repr=False, compare=False)
+    client_effective: Mapping[str, Mapping[str, Effective]] = field(repr=False, compare=False)
+
+    @property
+    def ledger_topic_replication_factor(self) -> int:
+        """Of the ledger topic; as that of the offset-syncs topic, unless it is set."""
+        return (
+            self.own_ledger_topic_replication_factor or self.offset_syncs_topic_replication_factor
+        )
+
+    def changes(self, other: FlowConfig) -> tuple[str, ...]:
+        """The names of the keys whose values differ; empty if and only if the two are equal.
+
+        Keys of clients begin with side and role: ``source.consumer.sasl.jaas.config``. Values are
+        not part of the answer, so it holds no secret.
+        """
+        mine, others = dict(self._compared()), dict(other._compared())
+        return tuple(name for name in {**mine, **others} if mine.get(name) != others.get(name))
+
+    def _compared(self) -> Iterator[tuple[str, object]]:
+        yield "flow", self.flow
+        yield from self.texts.items()
+        separator = self.replication_policy_separator, self.replication_policy_separator_is_set
+        yield "replication.policy.separator", separator
+        yield "offset.storage.topic", self.mm2_offsets_topic
+        yield "config.storage.topic", self.mm2_configs_topic
+        yield "group.id", self.mm2_group
+        clients = (self.source_client, self.target_client, self.source_admin, self.target_admin)
+        for (side, role), client in zip(CLIENTS, clients, strict=True):
+            yield f"{side}.{role}", client.alias
+            for name, value in client.properties.items():
+                yield f"{side}.{role}.{name}", value
+            for name, provider in client.providers.items():
+                yield f"config.providers.{name}", provider
 
     def origin(self, key: str) -> str:
         """Where the value of ``key`` came from, e.g. ``mm2.properties:12 A->B.topics``.
@@ -124,42 +105,30 @@ class FlowConfig:
         raise KeyError(key)
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Typed reading of effective values. Invalid ones, reported before, read as the default."""
+def valid_texts(
+    effective: Mapping[str, Effective], providers: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """The texts of FlowSettings. Invalid values, reported before, read as the default."""
+    return {
+        name: _text(find(Scope.FLOW, name), e.value, providers) for name, e in effective.items()
+    }
 
-    effective: Mapping[str, Effective]
-    providers: Mapping[str, Mapping[str, str]]
 
-    def text(self, name: str) -> str:
-        """The value, templates resolved; enumerated ones in canonical spelling."""
-        key = flow_key(name)
-        value = self._valid(key, self.effective[name].value)
-        if key.allowed and key.ignore_case:
-            return {v.lower(): v for v in key.allowed}.get(value.lower(), value)
-        return value
-
-    def boolean(self, name: str) -> bool:
-        """A boolean value."""
-        return self.text(name).lower() == "true"
-
-    def integer(self, name: str) -> int:
-        """A whole number."""
-        return int(self.text(name))
-
-    def strings(self, name: str) -> tuple[str, ...]:
-        """A list; empty if the value is empty."""
-        return split_list(self.text(name))
-
-    def _valid(self, key: Key, value: str | None) -> str:
-        default = key.default or ""
-        if value is None:
-            return default
-        try:
-            resolved = resolve(value, self.providers)
-        except ConfigError:
-            return default
-        if key.problem(resolved) is not None:
-            return default
+def _text(key: Key | None, value: str | None, providers: Mapping[str, Mapping[str, str]]) -> str:
+    assert key is not None  # noqa: S101 - effective values have a row
+    default = key.default or ""
+    if value is None:
+        return default
+    try:
+        resolved = resolve(value, providers)
+    except ConfigError:
+        return default
+    if key.problem(resolved) is not None:
+        return default
+    if key.type is Type.STRING and not key.allowed:
         # The separator is the one value where Java would keep surrounding blanks, and refuse them.
-        return resolved if key.type is Type.STRING and not key.allowed else resolved.strip()
+        return resolved
+    text = resolved.strip()
+    if key.allowed and key.ignore_case:
+        return {v.lower(): v for v in key.allowed}.get(text.lower(), text)
+    return text

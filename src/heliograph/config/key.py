@@ -5,17 +5,22 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from enum import StrEnum
-from re import Pattern
 from re import compile as re_compile
 from re import error as RegexError
+from typing import Any
+
+import regex
 
 from heliograph.config.plugins import installed, package_of
+from heliograph.errors import ConfigError
+from heliograph.shown import shown
 
-__all__ = ["Key", "Scope", "Status", "Type", "compile_pattern", "split_list"]
+__all__ = ["BoundedPattern", "Key", "Scope", "Status", "Type", "compile_pattern", "split_list"]
 
 PATTERN_LIMIT = 10_000
 """Longest regular expression accepted; nobody writes a longer one by hand."""
 
+_MATCH_SECONDS = 1.0
 _INT_MAX = 2**31 - 1
 
 
@@ -66,6 +71,8 @@ class Key:
         top_level: for flow keys, whether ``x`` alone is read (MM2 drops some of them there).
         later: accepted, but does nothing before a later release: setting it gives a warning.
         replacement: for removed keys, what to write instead.
+        selects: decides what is copied. Its default copies more than most files ask for, so a line
+            that was meant to set it and does not is an error.
     """
 
     name: str
@@ -86,6 +93,7 @@ class Key:
     top_level: bool = True
     later: bool = False
     replacement: str = ""
+    selects: bool = False
 
     def matches(self, name: str) -> bool:
         """Whether ``name`` (without prefix) is this key."""
@@ -168,7 +176,27 @@ def split_list(value: str) -> tuple[str, ...]:
     return tuple(item for item in (part.strip() for part in value.split(",")) if item)
 
 
-def compile_pattern(pattern: str) -> Pattern[str]:
+class BoundedPattern:
+    """A regular expression that gives up on a text that it takes too long for."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._compiled: Any = regex.compile(pattern)
+
+    def fullmatch(self, text: str) -> bool:
+        """Whether it matches all of the text; raises ConfigError if that takes too long."""
+        try:
+            return self._compiled.fullmatch(text, timeout=_MATCH_SECONDS) is not None
+        except TimeoutError:
+            raise ConfigError(
+                "config.pattern-slow",
+                f"pattern {self.pattern[:80]!r} takes more than {_MATCH_SECONDS:.0f} s for the name"
+                f" {shown(text)!r}",
+                "write it without nested repetitions, such as (a+)+",
+            ) from None
+
+
+def compile_pattern(pattern: str) -> BoundedPattern:
     """Compiles one regular expression of a list.
 
     Raises:
@@ -180,7 +208,10 @@ def compile_pattern(pattern: str) -> Pattern[str]:
         # "[[" and "&&" inside a set mean something else in Java: Python only warns of them.
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)
-            return re_compile(pattern)
+            re_compile(pattern)
+        return BoundedPattern(pattern)
+    except regex.error as error:
+        raise ValueError(f"pattern {pattern!r} does not compile: {error}") from None
     except RegexError as error:
         at = "" if error.pos is None else f" at position {error.pos}"
         raise ValueError(f"pattern {pattern!r} does not compile: {error.msg}{at}") from None

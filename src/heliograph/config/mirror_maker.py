@@ -1,23 +1,26 @@
-"""Loads ``mm2.properties``: every flow with its effective configuration, or every error at once."""
+"""A file or a mapping becomes flows with their effective configuration, or all errors at once."""
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.config.clients import check_client, client_settings
-from heliograph.config.flow import CLIENTS, FlowConfig, Values
-from heliograph.config.keys import KEYS, Scope, Status, client_key, find, nearest
+from heliograph.config.flow import CLIENTS, FlowConfig, valid_texts
+from heliograph.config.flow_keys import FLOW_KEYS, FlowSettings
+from heliograph.config.keys import Scope, Status, client_key, find, find_anywhere, nearest
 from heliograph.config.precedence import Effective, Precedence
 from heliograph.config.problems import Problem, Problems
-from heliograph.config.properties import Properties, parse
+from heliograph.config.properties import Entry, Properties, parse
 from heliograph.config.providers import check_providers, read_providers, resolve
+from heliograph.config.secrets import HIDDEN, redact
 from heliograph.config.validation import check_aliases, check_entries, check_flow
 from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings, Flow
 
-__all__ = ["MirrorMakerConfig", "load"]
+__all__ = ["MirrorMakerConfig"]
 
 _DEFAULTED = ("auto.offset.reset", "isolation.level")
 _PLUGIN_SETTINGS = "heliograph.plugin."
@@ -25,34 +28,62 @@ _PLUGIN_SETTINGS = "heliograph.plugin."
 
 @dataclass(frozen=True, slots=True)
 class MirrorMakerConfig:
-    """A whole file, valid.
+    """A whole configuration, valid.
 
     Attributes:
+        name: the path of the file, or what the mapping was called; errors begin with it.
         flows: pairs that mirror or emit heartbeats, in the order of ``clusters``.
         warnings: what does not stop the mirror, e.g. unknown keys.
         providers: as declared by config.providers; goes into every ClientSettings.
+        entries: all that is written, by key; templates and secrets as they are.
     """
 
-    path: Path
+    name: str
     clusters: tuple[str, ...]
     flows: tuple[FlowConfig, ...]
     warnings: tuple[Problem, ...]
     providers: Mapping[str, Mapping[str, str]]
+    entries: Mapping[str, Entry] = field(repr=False)
+
+    @classmethod
+    def from_file(cls, path: Path, *, clusters: Sequence[str] = ()) -> MirrorMakerConfig:
+        """Reads and validates a MirrorMaker 2 properties file.
+
+        Args:
+            path: the file.
+            clusters: if given, only flows whose target is listed are kept (MM2's ``--clusters``).
+
+        Raises:
+            ConfigError: the file cannot be read.
+            ConfigErrors: the file has errors; all of them are listed. Secrets are not.
+        """
+        return _read(parse_file(path), Problems(str(path)), clusters, path)
+
+    @classmethod
+    def from_mapping(
+        cls,
+        values: Mapping[str, str],
+        *,
+        name: str = "configuration",
+        clusters: Sequence[str] = (),
+    ) -> MirrorMakerConfig:
+        """Validates keys and values as a file would have them: ``{"clusters": "A, B", ...}``.
+
+        Args:
+            values: from key to value, with prefixes as in mm2.properties.
+            name: what errors call it.
+            clusters: as in `from_file`.
+
+        Raises:
+            ConfigErrors: as `from_file`.
+        """
+        entries = {key: Entry(key, value, 0) for key, value in values.items()}
+        return _read(Properties(entries), Problems(name), clusters, None)
 
 
-def load(path: Path, *, clusters: Sequence[str] = ()) -> MirrorMakerConfig:
-    """Reads and validates a MirrorMaker 2 properties file.
-
-    Args:
-        path: the file.
-        clusters: if given, only flows whose target is listed are kept (MM2's ``--clusters``).
-
-    Raises:
-        ConfigError: the file cannot be read.
-        ConfigErrors: the file has errors; all of them are listed. Secrets are not.
-    """
-    problems = Problems(path)
-    properties = parse_file(path)
+def _read(
+    properties: Properties, problems: Problems, clusters: Sequence[str], path: Path | None
+) -> MirrorMakerConfig:
     for earlier, later in properties.duplicates:
         problems.warn(
             "config.duplicate-key",
@@ -67,21 +98,28 @@ def load(path: Path, *, clusters: Sequence[str] = ()) -> MirrorMakerConfig:
     aliases = check_aliases(properties, providers, problems)
     check_entries(properties, aliases, providers, problems)
     _check_filter(clusters, aliases, problems)
-    loader = _Loader(path, properties, providers, problems)
-    flows = tuple(
-        loader.flow(flow)
-        for flow in loader.pairs(aliases)
-        if not clusters or flow.target in clusters
-    )
-    if aliases and not flows:
+    loader = _Loader(properties, providers, problems)
+    pairs = loader.pairs(aliases)
+    flows = tuple(loader.flow(flow) for flow in pairs if not clusters or flow.target in clusters)
+    if problems.errors:
+        pass  # A flow that does not exist is a consequence of them.
+    elif not any(loader.settings(flow).enabled for flow in pairs):
+        example = "->".join((*aliases, "B")[:2])
         problems.error(
             "config.no-flows",
             "",
-            "No source->target replication flows.",
-            hint="enable one with a line such as: A->B.enabled=true",
+            "no flow is enabled: nothing would be mirrored",
+            hint=f"enable one with a line such as: {example}.enabled=true",
         )
+    elif not flows:
+        text = f"no flow leads into {' or '.join(clusters)}"
+        problems.error("config.no-flows", "--clusters", text)
     problems.raise_if_any()
-    return MirrorMakerConfig(path, aliases, flows, tuple(problems.warnings), providers)
+    if path is not None:
+        _check_readers(path, properties, problems)
+    return MirrorMakerConfig(
+        problems.name, aliases, flows, tuple(problems.warnings), providers, properties.entries
+    )
 
 
 def parse_file(path: Path) -> Properties:
@@ -114,6 +152,24 @@ def parse_file(path: Path) -> Properties:
         raise ConfigError(error.code, f"{path}: {error.args[0]}", error.hint) from None
 
 
+def _check_readers(path: Path, properties: Properties, problems: Problems) -> None:
+    """Warn if others can read secrets that are written into the file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return
+    for key, entry in properties.entries.items():
+        known = find_anywhere(key)
+        if known is not None and redact(key, entry.value) == HIDDEN:
+            problems.warn(
+                "config.weak", key, "a secret in a file that other users can read",
+                line=entry.line, hint=f"chmod 600 {path}, or refer to it: ${{file:...}}",
+            )  # fmt: skip
+            return
+
+
 def _check_filter(clusters: Sequence[str], aliases: Sequence[str], problems: Problems) -> None:
     for alias in clusters:
         if aliases and alias not in aliases:
@@ -129,12 +185,11 @@ def _check_filter(clusters: Sequence[str], aliases: Sequence[str], problems: Pro
 class _Loader:
     def __init__(
         self,
-        path: Path,
         properties: Properties,
         providers: Mapping[str, Mapping[str, str]],
         problems: Problems,
     ) -> None:
-        self._precedence = Precedence(path.name, properties)
+        self._precedence = Precedence(Path(problems.name).name, properties)
         self._properties = properties
         self._providers = providers
         self._problems = problems
@@ -146,27 +201,27 @@ class _Loader:
 
     def _exists(self, flow: Flow) -> bool:
         # As in MM2, a top-level "enabled" alone makes no pair; it only counts once one exists.
-        written = self._properties.get(f"{flow}.enabled")
-        values = self._values(flow)
-        return (written is not None and values.boolean("enabled")) or values.boolean(
-            "emit.heartbeats.enabled"
-        )
+        written = self._properties.get(f"{flow}.enabled") is not None
+        settings = self.settings(flow)
+        return (written and settings.enabled) or settings.emit_heartbeats_enabled
 
-    def _values(self, flow: Flow) -> Values:
+    def settings(self, flow: Flow) -> FlowSettings:
+        """The values of the flow's own keys."""
+        return FlowSettings(valid_texts(self._effective(flow), self._providers))
+
+    def _effective(self, flow: Flow) -> dict[str, Effective]:
         effective = {
             key.name: self._precedence.flow_value(flow, key)
-            for key in KEYS
-            if key.scope is Scope.FLOW
-            and key.status is not Status.REMOVED
-            and not key.name.endswith("*")
+            for key in FLOW_KEYS
+            if key.status is not Status.REMOVED and not key.name.endswith("*")
         }
         # No row of the table has their names: they are the plugins' own.
-        effective |= self._precedence.flow_family(flow, _PLUGIN_SETTINGS)
-        return Values(effective, self._providers)
+        return effective | self._precedence.flow_family(flow, _PLUGIN_SETTINGS)
 
     def flow(self, flow: Flow) -> FlowConfig:
         """The configuration of ``flow``; mistakes go to the problems."""
-        values = self._values(flow)
+        effective = self._effective(flow)
+        texts = valid_texts(effective, self._providers)
         clients: dict[tuple[str, str], ClientSettings] = {}
         client_effective: dict[str, Mapping[str, Effective]] = {}
         for side, role in CLIENTS:
@@ -174,84 +229,17 @@ class _Loader:
             found = self._client_values(flow, side, role)
             settings = client_settings(alias, role, found, self._providers)
             # A flow that only emits heartbeats never talks to its source.
-            if side == "target" or values.boolean("enabled"):
+            if side == "target" or FlowSettings(texts).enabled:
                 check_client(settings, found, self._problems)
             clients[side, role] = settings
             client_effective[f"{side}.{role}"] = found
         consumer = clients["source", "consumer"]
         config = FlowConfig(
+            texts=texts,
             flow=flow,
-            enabled=values.boolean("enabled"),
-            topics=values.strings("topics"),
-            topics_exclude=values.strings("topics.exclude"),
-            config_properties_exclude=values.strings("config.properties.exclude"),
-            topic_filter_class=values.text("topic.filter.class"),
-            group_filter_class=values.text("group.filter.class"),
-            config_property_filter_class=values.text("config.property.filter.class"),
-            replication_policy_class=values.text("replication.policy.class"),
-            replication_policy_separator=values.text("replication.policy.separator"),
             replication_policy_separator_is_set=(
-                values.effective["replication.policy.separator"].entry is not None
+                effective["replication.policy.separator"].entry is not None
             ),
-            replication_policy_internal_topic_separator_enabled=values.boolean(
-                "replication.policy.internal.topic.separator.enabled"
-            ),
-            replication_factor=values.integer("replication.factor"),
-            tasks_max=values.integer("tasks.max"),
-            refresh_topics_enabled=values.boolean("refresh.topics.enabled"),
-            refresh_topics_interval_seconds=values.integer("refresh.topics.interval.seconds"),
-            emit_offset_syncs_enabled=values.boolean("emit.offset-syncs.enabled"),
-            offset_syncs_topic_location=values.text("offset-syncs.topic.location"),
-            offset_syncs_topic_replication_factor=values.integer(
-                "offset-syncs.topic.replication.factor"
-            ),
-            offset_lag_max=values.integer("offset.lag.max"),
-            emit_heartbeats_enabled=values.boolean("emit.heartbeats.enabled"),
-            emit_heartbeats_interval_seconds=values.integer("emit.heartbeats.interval.seconds"),
-            heartbeats_topic_replication_factor=values.integer(
-                "heartbeats.topic.replication.factor"
-            ),
-            heartbeats_replication_enabled=values.boolean("heartbeats.replication.enabled"),
-            use_defaults_from=values.text("use.defaults.from"),
-            sync_topic_configs_enabled=values.boolean("sync.topic.configs.enabled"),
-            sync_topic_configs_interval_seconds=values.integer(
-                "sync.topic.configs.interval.seconds"
-            ),
-            sync_topic_acls_enabled=values.boolean("sync.topic.acls.enabled"),
-            sync_topic_acls_interval_seconds=values.integer("sync.topic.acls.interval.seconds"),
-            groups=values.strings("groups"),
-            groups_exclude=values.strings("groups.exclude"),
-            refresh_groups_enabled=values.boolean("refresh.groups.enabled"),
-            refresh_groups_interval_seconds=values.integer("refresh.groups.interval.seconds"),
-            emit_checkpoints_enabled=values.boolean("emit.checkpoints.enabled"),
-            emit_checkpoints_interval_seconds=values.integer("emit.checkpoints.interval.seconds"),
-            sync_group_offsets_enabled=values.boolean("sync.group.offsets.enabled"),
-            sync_group_offsets_interval_seconds=values.integer(
-                "sync.group.offsets.interval.seconds"
-            ),
-            checkpoints_topic_replication_factor=values.integer(
-                "checkpoints.topic.replication.factor"
-            ),
-            admin_timeout_ms=values.integer("admin.timeout.ms"),
-            lease_seconds=values.integer("heliograph.lease.seconds"),
-            stalled_after_seconds=values.integer("heliograph.stalled.after.seconds"),
-            ledger_topic_replication_factor=values.integer(
-                "heliograph.ledger.topic.replication.factor"
-            )
-            or values.integer("offset-syncs.topic.replication.factor"),
-            fetch_max_bytes=values.integer("heliograph.fetch.max.bytes"),
-            buffer_max_bytes=values.integer("heliograph.buffer.max.bytes"),
-            on_data_loss=values.text("heliograph.on.data.loss"),
-            on_truncation=values.text("heliograph.on.truncation"),
-            on_recreation=values.text("heliograph.on.recreation"),
-            offsets=values.text("heliograph.offsets"),
-            on_refused=values.text("heliograph.on.refused"),
-            follow_log_start=values.boolean("heliograph.follow.log.start"),
-            target_configs=values.text("heliograph.target.configs"),
-            on_topic_deleted=values.text("heliograph.on.topic.deleted"),
-            acls_prefixed=values.boolean("heliograph.acls.prefixed"),
-            acls_groups=values.boolean("heliograph.acls.groups"),
-            acls_revoke=values.boolean("heliograph.acls.revoke"),
             mm2_offsets_topic=self._worker(
                 flow, "offset.storage.topic", f"mm2-offsets.{flow.source}.internal"
             ),
@@ -266,7 +254,7 @@ class _Loader:
             target_client=clients["target", "producer"],
             source_admin=clients["source", "admin"],
             target_admin=clients["target", "admin"],
-            effective=values.effective,
+            effective=effective,
             client_effective=client_effective,
         )
         check_flow(config, self._problems)

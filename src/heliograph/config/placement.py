@@ -6,10 +6,13 @@ character, dots and ``->`` included (scenario S13).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 from heliograph.config.client_keys import CLIENT_KEYS, ROLES
+from heliograph.config.flow_keys import FLOW_KEYS
 from heliograph.config.keys import CLIENT_PREFIXES, KEYS, Key, Scope, client_key, find, nearest
 from heliograph.config.problems import Problems
 from heliograph.config.properties import Entry
@@ -31,6 +34,7 @@ class Placed:
         key: its row, or None if the table has no such name there.
         role: consumer, producer, admin or common, if ``rest`` is the name of a client key.
         no_effect: why MM2 and Heliograph ignore the key in this place; may be empty.
+        loop: whether the flow leads back to its source: there is no such flow.
     """
 
     scope: Scope
@@ -39,6 +43,7 @@ class Placed:
     key: Key | None
     role: str = ""
     no_effect: str = ""
+    loop: bool = False
 
 
 def place(name: str, aliases: Sequence[str]) -> Placed:
@@ -46,7 +51,11 @@ def place(name: str, aliases: Sequence[str]) -> Placed:
     readings = [_in_flow(prefix, name[len(prefix) :]) for prefix in _flow_prefixes(name, aliases)]
     loops = (f"{alias}->{alias}." for alias in aliases)
     readings += [
-        replace(_in_flow(p, name[len(p) :]), no_effect="source and target are the same cluster")
+        replace(
+            _in_flow(p, name[len(p) :]),
+            no_effect="source and target are the same cluster",
+            loop=True,
+        )
         for p in loops
         if name.startswith(p)
     ]
@@ -96,7 +105,15 @@ def _in_cluster(prefix: str, rest: str) -> Placed:
     if flow is not None and (worker is None or worker.name.endswith("*")):
         hint = f"a setting of a flow: write it as <source>-><target>.{rest}"
         return Placed(Scope.CLIENT, prefix, rest, flow, no_effect=hint)
+    if worker is None and (roles := _roles_of(rest)):
+        hint = f"it is read of one kind of client only: write it as {prefix}{roles[0]}.{rest}"
+        return Placed(Scope.CLIENT, prefix, rest, client_key(rest, roles[0]), no_effect=hint)
     return Placed(Scope.CLIENT, prefix, rest, worker)
+
+
+def _roles_of(name: str) -> list[str]:
+    """The kinds of client that have the key ``name``."""
+    return [role for role in ROLES if client_key(name, role) is not None]
 
 
 def _at_top(name: str) -> Placed:
@@ -114,6 +131,9 @@ def _at_top(name: str) -> Placed:
         where = "<source>-><target>." if key is not None else "<target>."
         hint = f"it is not read at the top level: write it as {where}{name}"
         return Placed(Scope.TOP, "", name, key or worker, no_effect=hint)
+    if roles := _roles_of(name):
+        hint = f"it is not read at the top level: write it as <alias>.{roles[0]}.{name}"
+        return Placed(Scope.TOP, "", name, client_key(name, roles[0]), no_effect=hint)
     for prefix, role in CLIENT_PREFIXES:
         rest = name[len(prefix) :]
         if name.startswith(prefix) and client_key(rest, role) is not None:
@@ -130,6 +150,13 @@ def report_unknown(
     MM2 drops such keys silently. Values are not shown: the key may be a misspelt password.
     """
     name, line = entry.key, entry.line
+    whole = _torn_key(entry, aliases)
+    if whole is not None:
+        message = f"a blank, '=' or ':' ends a key, so this line sets {name!r}"
+        hint = f"write the key without blanks: {whole}"
+        problems.error("config.unknown-key", name, message, line=line, hint=hint)
+        return
+    selecting = None if placed.role else _near_selecting(placed.rest)
     if placed.scope is Scope.TOP:
         if "->" in name:
             _report_flow(entry, aliases, problems)
@@ -139,15 +166,61 @@ def report_unknown(
             near = nearest(alias, aliases)
             message = f"{alias!r} is not one of clusters"
             hint = f"did you mean {near}.{rest}?" if near else f"add {alias} to clusters"
-            report = problems.error if near else problems.warn
+            if selecting:
+                hint = f"a setting of a flow: write it as <source>-><target>.{selecting}"
+            report = problems.error if near or selecting else problems.warn
             report("config.unknown-alias", name, message, line=line, hint=hint)
             return
-    pool = _pool(placed)
-    near = nearest(placed.rest, pool)
-    hint = f"did you mean {placed.prefix}{near}?" if near else ""
+    near = nearest(placed.rest, _pool(placed))
     typo = near is not None and nearest(placed.rest, [near], TYPO_CUTOFF) is not None
+    prefix = placed.prefix
+    if selecting and not typo:
+        near, typo = selecting, True
+        prefix = prefix if placed.scope is not Scope.CLIENT else "<source>-><target>."
+    hint = f"did you mean {prefix}{near}?" if near else ""
     report = problems.error if typo else problems.warn
     report("config.unknown-key", name, "unknown key", line=line, hint=hint)
+
+
+def _near_selecting(name: str) -> str | None:
+    """The key that decides what is copied (`Key.selects`) for which ``name`` may be meant.
+
+    Case, separators and the order of words do not count. What stands before a dot may be a
+    misspelt prefix, so the end of a name counts too; but there is more that ends in "enabled".
+    """
+    words = _words(name)
+    # A name that is known in another place was hardly meant to be another.
+    if not words or any(find(scope, name) for scope in Scope):
+        return None
+    if len(words) > 1 and words[0] in ("topics", "groups"):
+        return words[0]
+    best, found = 0.0, None
+    for key in (k for k in FLOW_KEYS if k.selects):
+        theirs = _words(key.name)
+        for start in range(1 if key.name == "enabled" else len(words)):
+            ours = words[start:]
+            # Two letters in the wrong order leave two thirds of a short word alike.
+            cutoff = 0.65 if len(theirs) == 1 and not start else 0.8
+            alike = SequenceMatcher(None, "".join(ours), "".join(theirs)).ratio()
+            if sorted(ours) == sorted(theirs):
+                alike = 2.0 if not start else 1.0
+            if alike >= cutoff and alike > best:
+                best, found = alike, key.name
+    return found
+
+
+def _words(name: str) -> list[str]:
+    return re.findall("[a-z0-9]+", name.lower())
+
+
+def _torn_key(entry: Entry, aliases: Sequence[str]) -> str | None:
+    """The key ``A->B.x`` that a line was meant to set, if a blank or "=" inside cut it short."""
+    text = re.sub(r"\s", "", entry.key + entry.value)
+    known = "|".join(map(re.escape, sorted(aliases, key=len, reverse=True)))
+    found = re.match(rf"({known})[-=]?>({known})[.](\w[\w.-]*)[=:]", text)
+    if found is not None:
+        return f"{found[1]}->{found[2]}.{found[3]}"
+    return f"{entry.key}->..." if entry.value.startswith("->") else None
 
 
 def _report_flow(entry: Entry, aliases: Sequence[str], problems: Problems) -> None:

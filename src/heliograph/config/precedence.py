@@ -30,8 +30,8 @@ class Effective:
 class Precedence:
     """Answers for one file. Pure: looks up, never fails, resolves no template."""
 
-    def __init__(self, file_name: str, properties: Properties) -> None:
-        self._file_name = file_name
+    def __init__(self, name: str, properties: Properties) -> None:
+        self._name = name
         self._entries: Mapping[str, Entry] = properties.entries
 
     def flow_value(self, flow: Flow, key: Key) -> Effective:
@@ -93,7 +93,8 @@ class Precedence:
         return [pair for pair in self._all(prefix) if client_key(pair[0], "common") is not None]
 
     def _from(self, entry: Entry) -> Effective:
-        return Effective(entry.value, f"{self._file_name}:{entry.line} {entry.key}", entry)
+        where = f"{self._name}:{entry.line}" if entry.line else self._name
+        return Effective(entry.value, f"{where} {entry.key}", entry)
 
 
 # A connector key that begins like a client prefix; MM2's own name clash.

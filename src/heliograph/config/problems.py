@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from heliograph.config.secrets import redact
 from heliograph.errors import ConfigError
@@ -48,9 +47,9 @@ class ConfigErrors(ConfigError):
 
 @dataclass(slots=True)
 class Problems:
-    """The errors and warnings found so far for one file. Equal findings are kept once."""
+    """The errors and warnings found so far; each begins with ``name``. Equal ones are kept once."""
 
-    path: Path
+    name: str
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
@@ -81,7 +80,7 @@ class Problems:
             raise ConfigErrors(sorted(self.errors, key=_line))
 
     def _where(self, line: int) -> str:
-        return f"{self.path}:{line}" if line else str(self.path)
+        return f"{self.name}:{line}" if line else self.name
 
     @staticmethod
     def _add(findings: list[Problem], problem: Problem) -> None:

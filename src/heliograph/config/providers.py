@@ -8,8 +8,7 @@ process opens a connection: the driver at load, to report an unreadable secret e
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from heliograph.config.key import compile_pattern, split_list
@@ -29,14 +28,12 @@ _ALLOW_LIST = {
     "directory": ("allowed.paths", "/etc/secrets"),
     "env": ("allowlist.pattern", "KAFKA_.*"),
 }
-# Kafka's ConfigTransformer pattern: provider, optional path, key.
-_TEMPLATE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _SECRET_FILE_LIMIT_BYTES = 1 << 20
 
 
 def has_template(value: str) -> bool:
     """Whether ``value`` refers to a provider."""
-    return _TEMPLATE.search(value) is not None
+    return any(parts for _, parts in _pieces(value))
 
 
 def read_providers(properties: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -77,7 +74,26 @@ def resolve(value: str, providers: Mapping[str, Mapping[str, str]]) -> str:
         ConfigError: unknown provider, missing allow-list, or a secret that is not allowed or cannot
             be read. The message names provider, file and key, never a secret.
     """
-    return _TEMPLATE.sub(lambda m: _read(m[1], m[2] or "", m[3], providers), value)
+    return "".join(text if parts is None else _read(*parts, providers)
+                   for text, parts in _pieces(value))  # fmt: skip
+
+
+def _pieces(value: str) -> Iterator[tuple[str, tuple[str, str, str] | None]]:
+    """Text as it is, and templates as provider, path and key; in the order of ``value``.
+
+    The same that Kafka's expression finds, in one pass: that one takes forever over many colons.
+    """
+    position = 0
+    while (begin := value.find("${", position)) >= 0 and (end := value.find("}", begin)) >= 0:
+        parts = value[begin + 2 : end].split(":", 2)
+        if len(parts) > 1:
+            yield value[position:begin], None
+            yield value[begin : end + 1], (parts[0], ":".join(parts[1:-1]), parts[-1])
+            position = end + 1
+        else:
+            yield value[position : begin + 2], None
+            position = begin + 2
+    yield value[position:], None
 
 
 def _read(name: str, path: str, key: str, providers: Mapping[str, Mapping[str, str]]) -> str:

@@ -19,6 +19,10 @@ _SECRET = re.compile(
 )
 _TEMPLATE = re.compile(r"\$\{[^}:]+:[^}]*\}")
 _URL_USER = re.compile(r"://[^/@\s]+@")
+#: A URL's query may hold a key; nobody needs it to know which URL is meant.
+_URL_QUERY = re.compile(r"(://[^?\s]*\?)[^\s]+")
+#: What gives a secret away wherever it was pasted.
+_SECRET_VALUE = re.compile(r"PRIVATE KEY|(?:password|secret)\s*=", re.IGNORECASE)
 
 
 def is_secret(key: str) -> bool:
@@ -34,6 +38,6 @@ def is_secret(key: str) -> bool:
 
 def redact(key: str, value: str) -> str:
     """``value`` as it may be shown: secrets hidden unless they are nothing but a template."""
-    if is_secret(key) and value:
+    if value and (is_secret(key) or _SECRET_VALUE.search(value)):
         return value if _TEMPLATE.fullmatch(value.strip()) else HIDDEN
-    return _URL_USER.sub(f"://{HIDDEN}@", value)
+    return _URL_QUERY.sub(rf"\1{HIDDEN}", _URL_USER.sub(f"://{HIDDEN}@", value))

@@ -60,7 +60,9 @@ def check_entries(
             _report_removed(entry, placed, problems)
             continue
         if placed.no_effect:
-            problems.warn(
+            # Without effect, its default copies more than the file asks for.
+            report = problems.error if placed.key.selects and not placed.loop else problems.warn
+            report(
                 "config.no-effect",
                 entry.key,
                 "has no effect here, as in MirrorMaker 2",

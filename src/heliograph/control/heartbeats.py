@@ -1,11 +1,11 @@
-"""MM2's heartbeats: this pair's mirror is alive. Runs in the driver."""
+"""Writes MM2's heartbeats, which show that a flow's mirror is running. Runs in the driver."""
 
 from __future__ import annotations
 
 import time
 
 from heliograph.batch.records import Record, build
-from heliograph.ledger.mm2 import Heartbeat
+from heliograph.mm2.formats import Heartbeat
 from heliograph.model import Flow, TopicPartition
 from heliograph.wire import log
 from heliograph.wire.cluster import ClusterClient
@@ -20,7 +20,7 @@ class HeartbeatEmitter:
         self._partition = TopicPartition(topic, 0)
 
     def emit(self) -> None:
-        """Say that we are alive now."""
+        """Append one heartbeat with the current time."""
         now = int(time.time() * 1000)
         beat = Heartbeat(self._flow.source, self._flow.target, now)
         log.append(self._target, self._partition, build([Record(0, now, *beat.encode())]))

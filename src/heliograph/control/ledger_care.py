@@ -1,15 +1,13 @@
-"""Keeps a flow's ledger small: tells its keeper what is not needed any more. Runs in the driver."""
+"""Finds out which runs of a flow's ledger nobody needs, for `LedgerKeeper`. Runs in the driver."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
 
-from heliograph.batch.header import SEQUENCE_MODULUS
-from heliograph.control.topics import TopicPlan
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.ledger.codec import Place
-from heliograph.ledger.keeper import LedgerKeeper
-from heliograph.ledger.runs import unwrap
+from heliograph.ledger.flow_ledger import FlowLedger
 from heliograph.model import TopicPartition
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
@@ -24,12 +22,13 @@ class LedgerCare:
 
     def __init__(
         self,
-        keeper: LedgerKeeper,
+        ledger: FlowLedger,
         target: ClusterClient,
         producer_id: int,
         plan: Callable[[], TopicPlan],
     ) -> None:
-        self._keeper = keeper
+        self._ledger = ledger.store
+        self._keeper = ledger.keeper
         self._target = target
         self._producer_id = producer_id
         self._plan = plan
@@ -47,7 +46,7 @@ class LedgerCare:
             ): TopicPartition(name, p.partition)
             for p, name in plan.partitions.items()
         }  # fmt: skip
-        self._keeper.refresh()
+        self._ledger.refresh()
         log_starts = dict.fromkeys(places, 0) | self._log_starts(plan.target, places)
         self._keeper.tidy(log_starts, self._gone(places))
 
@@ -59,32 +58,29 @@ class LedgerCare:
         Not below the record that comes next either: until it is acknowledged, the ledger may have
         its offset too low, and a log start behind foreign records would seem to be behind it.
         """
-        keeper = self._keeper
+        known = self._ledger
         many = {
             place: places[place]
-            for place in keeper.places & places.keys()
-            if len(keeper.at(place).runs) >= _LEAST_RUNS
+            for place in places.keys() & self._keeper.places
+            if len(known.at(place).runs) >= _LEAST_RUNS
         }
         starts = admin.list_offsets(self._target, metadata, many.values(), admin.EARLIEST)
         wanted = {
-            place: t for place, t in many.items() if keeper.at(place).prunable(starts.get(t, 0))
+            place: t for place, t in many.items() if known.at(place).prunable(starts.get(t, 0))
         }
         # As in resume: sequences first, ledger second.
         states = admin.describe_producers(self._target, metadata, wanted.values())
         ends = admin.list_offsets(self._target, metadata, wanted.values(), admin.LATEST)
-        keeper.refresh()
+        known.refresh()
         bounds = {}
         for place, t in wanted.items():
             mine = [s for s in states.get(t, ()) if s.producer_id == self._producer_id]
-            if not mine or mine[0].last_sequence < 0 or t not in ends:
+            ledger = known.at(place)
+            if not mine or t not in ends:
                 # The broker has dropped the signature's state. The ledger can wait for it.
                 continue
-            ledger = keeper.at(place)
-            last = ledger.runs[-1]
-            following = (mine[0].last_sequence + 1) % SEQUENCE_MODULUS
-            estimate = last.sequence + max(ends[t] - last.target, 0)
-            sequence = unwrap(following, estimate, SEQUENCE_MODULUS)
-            if ledger.at_sequence(sequence) is not None:
+            sequence = ledger.following(mine[0].epoch, mine[0].last_sequence, ends[t])
+            if sequence is not None and ledger.at_sequence(sequence) is not None:
                 bounds[place] = min(starts[t], ledger.target_of(sequence))
         return bounds
 

@@ -1,4 +1,4 @@
-"""Periodic jobs with plain-English names. Runs in the driver, one thread per job.
+"""Periodic jobs with plain-English names. Runs in the driver, in threads that all jobs share.
 
 A job never overlaps with itself, never delays another, and outlives its own failures.
 """
@@ -10,6 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+
+from heliograph.control.workers import WORKERS, Workers
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +23,15 @@ _REST = 9
 
 #: What a job has to say beside success or failure: a reason or result for each subject.
 Details = Callable[[], Mapping[str, str]]
+#: Takes the flow, the job and why it fails, when that is news; empty: it works again.
+Tell = Callable[[str, str, str], None]
+
+
+def _log(_flow: str, job: str, error: str) -> None:
+    if error:
+        log.warning("%s: %s", job, error)
+    else:
+        log.info("%s: works again", job)
 
 
 @dataclass(slots=True)
@@ -52,11 +64,16 @@ class _Job:
 
 
 class Scheduler:
-    """Runs jobs until `stop`."""
+    """Runs jobs until `stop`. Any number of them share the threads of ``workers``.
 
-    def __init__(self) -> None:
+    ``tell`` is called when a job fails for another reason than before, and when it works again; by
+    default that is logged.
+    """
+
+    def __init__(self, workers: Workers = WORKERS, tell: Tell = _log) -> None:
+        self._workers = workers
+        self._tell = tell
         self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
         self._jobs: list[_Job] = []
 
     def repeat(
@@ -79,11 +96,7 @@ class Scheduler:
         status = JobStatus(description, interval_seconds)
         job = _Job(flow, call, details, status, longest_pause_seconds)
         self._jobs.append(job)
-        thread = threading.Thread(
-            target=self._loop, args=(job, first_after_seconds), name=description, daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
+        self._run_after(first_after_seconds, job)
         return job.running
 
     def jobs_of(self, flow: str) -> list[JobStatus]:
@@ -93,36 +106,44 @@ class Scheduler:
             for j in self._jobs if j.flow == flow
         ]  # fmt: skip
 
-    def _loop(self, job: _Job, first_after_seconds: float) -> None:
-        status = job.status
-        status.next_run = time.time() + first_after_seconds
-        if first_after_seconds:
-            self._stopping.wait(first_after_seconds)
-        while not self._stopping.is_set():
-            status.last_run = time.time()
-            started = time.monotonic()
-            try:
-                with job.running:
-                    job.call()
-                if status.last_error:
-                    log.info("%s: works again", status.description)
-                status.last_error = ""
-            except Exception as error:  # noqa: BLE001 - a job must not die of its first bad day
-                text = str(error) or type(error).__name__
-                # Said once per reason: a cluster that is down for an hour is one line, not 3600.
-                if text != status.last_error and not self._stopping.is_set():
-                    log.warning("%s: %s", status.description, text)
-                status.last_error = text
-            took = status.took_seconds = time.monotonic() - started
-            # A run that failed has mostly waited: no reason to look away for long.
-            rest = took * (1 if status.last_error else _REST)
-            pause = max(status.interval_seconds - took, min(rest, job.longest_pause))
-            status.next_run = time.time() + pause
-            self._stopping.wait(pause)
+    def _run_after(self, seconds: float, job: _Job) -> None:
+        job.status.next_run = time.time() + seconds
+        self._workers.after(seconds, partial(self._run, job), self)
+
+    def _run(self, job: _Job) -> None:
+        """One run, and when the next one is due. In a thread of the workers."""
+        status, thread = job.status, threading.current_thread()
+        thread.name = status.description
+        status.last_run = time.time()
+        started = time.monotonic()
+        try:
+            with job.running:
+                if self._stopping.is_set():
+                    return
+                job.call()
+            if status.last_error:
+                self._tell(job.flow, status.description, "")
+            status.last_error = ""
+        except Exception as error:  # noqa: BLE001 - a job must not die of its first bad day
+            text = str(error) or type(error).__name__
+            # Said once per reason: a cluster that is down for an hour is one line, not 3600.
+            if text != status.last_error and not self._stopping.is_set():
+                self._tell(job.flow, status.description, text)
+            status.last_error = text
+        finally:
+            thread.name = "idle worker"
+        took = status.took_seconds = time.monotonic() - started
+        # A run that failed has mostly waited: no reason to look away for long.
+        rest = took * (1 if status.last_error else _REST)
+        pause = max(status.interval_seconds - took, min(rest, job.longest_pause))
+        if not self._stopping.is_set():
+            self._run_after(pause, job)
 
     def stop(self) -> None:
         """Ask every job to end; those in the middle of a request are left to finish alone."""
         self._stopping.set()
+        self._workers.cancel(self)
         deadline = time.monotonic() + _STOP_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        for job in self._jobs:
+            if job.running.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                job.running.release()

@@ -17,7 +17,7 @@ __all__ = ["out_of_time", "set_back"]
 #: Tasks are started a second before their lease begins; one that comes so much too early, or so
 #: long after its end, goes by another clock.
 _TOLERANCE_SECONDS = 5.0
-#: No partition is told to wait for longer than its lease and this, see `Desk`.
+#: No partition is told to wait for longer than its lease and this, see `LeaseState`.
 _LONGEST_WAIT_SECONDS = 60.0
 _HINT = "synchronise the clocks of the driver and of all Spark workers, e.g. with NTP"
 
@@ -31,10 +31,14 @@ def out_of_time(lease: Lease, now: float) -> PartitionError | None:
         return PartitionError("executor.clock", f"nothing is copied there: {text}", _HINT)
     if late > _TOLERANCE_SECONDS:
         text = (
-            f"by the clock of {host} the lease had ended {late:.0f} s before its task began: that"
-            " clock is ahead of the driver's, or Spark had no slot for the task"
+            f"nothing was copied on {host}: Spark started the task {late:.0f} s after its lease had"
+            " ended, because it had no free slot or the machine is overloaded"
         )
-        return PartitionError("executor.clock", f"nothing is copied there: {text}", _HINT)
+        hint = "give Spark more cores, or mirror less with these; partitions are tried again"
+        if lease.report_to is None or not lease.report_to.path:
+            # Another machine: it may go by another clock.
+            hint += f". If Spark has slots to spare, the clock of {host} is ahead: {_HINT}"
+        return PartitionError("executor.late", text, hint)
     return None
 
 

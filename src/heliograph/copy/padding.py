@@ -2,7 +2,7 @@
 
 Runs in executors, before anything of the partition is mirrored. Filler is written as data is, under
 the flow's signature and with the offset as sequence, so that two writers do no harm and whoever is
-killed is continued. Design.md section 3.
+killed is continued.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import deque
 
 from heliograph.batch.filler import FILLER_RECORDS, filler
-from heliograph.copy.partition import PartitionCopy
+from heliograph.copy.partition import MustWait, PartitionCopy
 from heliograph.errors import PartitionError
 from heliograph.ledger.runs import PartitionLedger
 from heliograph.model import FlowContext
@@ -46,10 +46,11 @@ def pad(
     p: PartitionCopy,
     ledger: PartitionLedger,
     end: int,
-) -> bool:
-    """Go on padding a log that ends at ``end``; returns whether it is done.
+) -> None:
+    """Go on padding a log that ends at ``end``, and delete the filler.
 
     Raises:
+        MustWait: it is not done yet.
         WireError: the target does not answer, or not well.
         PartitionError: the filler cannot be deleted.
     """
@@ -57,18 +58,15 @@ def pad(
     if end < goal:
         end = _write(context, target, metadata, p, end, goal)
     if end < goal:
-        p.broken = f"padding {p.target}: {end:,} of {goal:,} offsets"
-        p.attempts = 0
-        return False
+        raise MustWait(f"padding {p.target}: {end:,} of {goal:,} offsets", progress=True)
     starts = admin.list_offsets(target, metadata, [p.target], admin.EARLIEST)
     if starts.get(p.target, 0) >= goal:
-        return True
+        return
     error = admin.delete_records(target, metadata, {p.target: goal}).get(p.target, NONE)
     if error == NONE:
-        return True
+        return
     if is_retriable(error):
-        p.broken = f"deleting the filler of {p.target}: {error_name(error)}"
-        return False
+        raise MustWait(f"deleting the filler of {p.target}: {error_name(error)}")
     right = reason(context.target, error, "Delete", p.target.topic, "allow it")
     raise PartitionError(
         "target.padding",

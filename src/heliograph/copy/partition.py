@@ -4,15 +4,26 @@ Runs in executors. Invariants:
 - ``sequence`` and ``target`` belong to the next record to be queued, ``position`` to the next to be
   fetched; ``ack_target`` is the offset that the next acknowledged batch must have;
 - queue and in_flight together hold consecutive sequences, oldest in flight first;
-- while ``alone``, one request is in flight at most: a broker that remembers no sequence would take
-  the second batch where it refused the first; ``holed`` is one that it refused;
+- while ``one_in_flight``, that is the most: a broker that remembers no sequence would take the
+  second batch where it refused the first; ``holed`` is one that it refused;
 - ``source_epoch`` is the leader epoch of the source as located, ``epoch`` that of the records read
   last; ``truncated_at`` is where the source ends if that is before what was mirrored;
+- before ``settled_at``, requests that were given up may still be executed;
+- ``stale`` is a sequence that the broker remembers and copying cannot go on from, with the one that
+  it should go on from; ``stale_at`` is when that was first answered;
 - ``ending`` is why the partition fails as soon as what was read before is acknowledged;
 - ``failed`` is why the last attempt ended, None during the next one; ``failing`` stands from the
   first failure, ``disturbed_at`` from the first disturbance, until an attempt is ``proven`` good;
+- while ``announcing``, what was read last waits for the ledger; ``shifting`` are acknowledgements
+  that wait for it, because the batches are not where it says;
+- ``overrun`` when the source refused the position: resume looks where its log begins and ends;
+- ``too_large`` is why the partition fails, unless its topic takes smaller batches than we thought;
 - ``reading`` while the next fetch asks for more, and nothing but a new position changes that;
 - ``queued_bytes`` wait for, or at, the broker ``held_by``;
+- ``known`` is what this lease found and was acknowledged of the place ``known_in``, ``era`` how its
+  batches are numbered;
+- while ``tail_unread``, nobody has read what stands in the target's log behind what is known,
+  because there was nothing to write; ``must_read_tail`` when there is;
 - ``reached`` is where the log of the target topic ``reached_in`` ended, as far as is known; the
   fields ``foreign_...`` are what was found in it that is not ours, and what was told of that;
 - where gaps are filled, every batch holds consecutive source offsets, and a Gap stands before each
@@ -21,17 +32,20 @@ Runs in executors. Invariants:
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heliograph.batch.pieces import Rules
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Place
+from heliograph.ledger.known import FIRST_ERA, Era, Known
 from heliograph.ledger.runs import Run
 from heliograph.model import LeasedPartition, PartitionReport, Receipt, TopicPartition
+from heliograph.wire.produce import Produced
 
 
 @dataclass(slots=True)
@@ -73,6 +87,7 @@ class Position:
     ``missing`` markers are still to be written before the record with ``target``. ``remembered``
     says whether the broker knows the signature's last sequence: one that does not takes any.
     ``epoch`` is the source's, of what comes next, as far as that was read before (-1: it was not).
+    ``era`` is how sequences are written on the wire.
     """
 
     sequence: int
@@ -81,6 +96,48 @@ class Position:
     missing: int = 0
     remembered: bool = False
     epoch: int = -1
+    era: Era = FIRST_ERA
+
+
+PREDECESSOR_ENDING = "the lease before this one is ending"
+REMEMBERS_ANOTHER = "the broker remembers another sequence than its log shows; looking again"
+#: For so long a broker that answers must remember the same wrong sequence.
+STALE_SECONDS = 0.5
+
+
+class MustWait(Exception):
+    """A partition cannot be started yet.
+
+    Attributes:
+        until: when to look again; None: after a pause that grows with every attempt.
+        progress: whether the attempt has brought it further, so that attempts count anew.
+    """
+
+    def __init__(self, why: str, until: float | None = None, *, progress: bool = False) -> None:
+        super().__init__(why)
+        self.until = until
+        self.progress = progress
+
+
+class Started(NamedTuple):
+    """A partition can be copied.
+
+    Attributes:
+        announced_ahead: see `PartitionCopy.start`.
+        known: what is known of its target log.
+        tail_unread: see `PartitionCopy`.
+        source_start: where the source's log begins, if that is behind the position.
+    """
+
+    position: Position
+    announced_ahead: Sequence[Run] = ()
+    known: Known | None = None
+    tail_unread: bool = False
+    source_start: int | None = None
+
+
+#: What became of an attempt to resume a partition.
+Outcome = Started | MustWait | PartitionError
 
 
 @dataclass(slots=True)
@@ -94,8 +151,17 @@ class PartitionCopy:
     source_leader: int = -1
     source_epoch: int = -1
     target_leader: int = -1
+    target_epoch: int = -1
+    era: Era = FIRST_ERA
+    known: Known | None = None
+    known_in: Place | None = None
+    tail_unread: bool = False
+    must_read_tail: bool = False
     active: bool = False
     reading: bool = False
+    announcing: bool = False
+    overrun: bool = False
+    too_large: PartitionError | None = None
     position: int = 0
     contiguous: int = 0
     sequence: int = 0
@@ -104,16 +170,20 @@ class PartitionCopy:
     acked_source: int = -1
     queue: deque[Outgoing | Gap] = field(default_factory=deque)
     in_flight: deque[Outgoing | Gap] = field(default_factory=deque)
+    shifting: deque[tuple[Outgoing | Gap, Produced]] = field(default_factory=deque)
     queued_bytes: int = 0
     held_by: int = -1
-    foretold: deque[Run] = field(default_factory=deque)
+    announced_ahead: deque[Run] = field(default_factory=deque)
     contradicts: bool = False
     epoch: int = -1
     truncated_at: int | None = None
-    alone: bool = True
+    one_in_flight: bool = True
     holed: Outgoing | None = None
     rules: Rules = field(default_factory=Rules)
     markers_from: float = 0.0
+    settled_at: float = 0.0
+    stale: tuple[object, int] | None = None
+    stale_at: float = 0.0
     looked_at: float = 0.0
     quarantined: int = 0
     broken: str = ""
@@ -145,6 +215,33 @@ class PartitionCopy:
         """
         return self.looked_at >= self.markers_from
 
+    def require_predecessor_ended(self, *, settled: bool = False) -> None:
+        """Raise MustWait unless `may_mark`: nobody else can write what is about to be written.
+
+        With ``settled``, requests of our own that were given up must also have been executed, or
+        lost, when this writer looked at the target.
+        """
+        since = max(self.markers_from, self.settled_at) if settled else self.markers_from
+        if self.looked_at < since:
+            raise MustWait(PREDECESSOR_ENDING, since)
+
+    def require_seen_twice(self, producer: tuple[int, int] | None, sequence: int) -> None:
+        """Raise MustWait unless the broker gave the same answers ``STALE_SECONDS`` ago.
+
+        A broker takes the first batch of a new era without comparing anything. So no request of an
+        earlier era may be on its way any more. One may be if the broker was stopped, whatever our
+        clock says; and one that is executed between our two questions looks as if the broker
+        remembered something wrong. Both are over when a broker that answers has not changed its
+        answers for a while.
+        """
+        seen = (producer, sequence)
+        if self.stale != seen:
+            self.stale, self.stale_at = seen, time.time()
+            # Most likely the writer before us wrote between our two questions: ask again soon.
+            raise MustWait(REMEMBERS_ANOTHER)
+        if self.looked_at < self.stale_at + STALE_SECONDS:
+            raise MustWait(REMEMBERS_ANOTHER, self.stale_at + STALE_SECONDS)
+
     @classmethod
     def of(cls, lease: LeasedPartition, codec: int | None) -> PartitionCopy:
         """A partition that has not been resumed yet."""
@@ -161,24 +258,26 @@ class PartitionCopy:
             reached_in=lease.reached_in,
         )
 
-    def start(self, position: Position, foretold: Iterable[Run] = ()) -> None:
+    def start(self, position: Position, announced_ahead: Iterable[Run] = ()) -> None:
         """Begin, or begin again, at what the target holds.
 
-        ``foretold`` are the runs that somebody announced for what is still to be written.
+        ``announced_ahead`` are the runs that somebody announced for what is still to be written.
         """
-        self.foretold, self.contradicts = deque(foretold), False
+        self.announced_ahead, self.contradicts = deque(announced_ahead), False
         self.queue.clear()
         self.in_flight.clear()
         self.queued_bytes = 0
-        self.sequence, self.epoch = position.sequence, position.epoch
+        self.sequence, self.epoch, self.era = position.sequence, position.epoch, position.era
         self.position = self.contiguous = self.acked_source = position.source
         self.target_next = position.target
         self.ack_target = position.target - position.missing
         self.queue.extend(gaps(position.missing))
-        self.alone = not position.remembered
+        self.one_in_flight = not position.remembered
         self.holed = None
-        self.broken, self.ending = "", None
-        self.active = True
+        self.shifting.clear()
+        self.announcing = self.overrun = False
+        self.broken, self.ending, self.too_large = "", None, None
+        self.tail_unread, self.active = False, True
         self.resumes += 1
 
     def stage(self, runs: list[tuple[int, int]]) -> tuple[list[Run], int]:
@@ -191,40 +290,41 @@ class PartitionCopy:
         missing = 0
         for source, count in runs:
             if source != self.contiguous:
-                if self.fills and source - self.target_next <= MOST_MARKERS:
-                    missing = max(source - self.target_next, 0)
-                    self.target_next += missing
-                if count or not self._is_foretold_behind(source):
+                at = placed(
+                    source, self.contiguous, self.target_next, identical=self.lease.identical
+                )
+                missing, self.target_next = at - self.target_next, at
+                if count or not self._is_announced_behind(source):
                     announced.append(Run(self.sequence, source, self.target_next))
-            if self.foretold:
+            if self.announced_ahead:
                 announced += self._contradictions(source, count)
             self.contiguous = source + count
             self.sequence += count
             self.target_next += count
         return announced, missing
 
-    def _is_foretold_behind(self, source: int) -> bool:
+    def _is_announced_behind(self, source: int) -> bool:
         """Whether somebody who read further has announced the next record, at ``source`` or behind.
 
         That nothing is before ``source`` is no news then.
         """
-        told = self.foretold[0] if self.foretold else None
+        told = self.announced_ahead[0] if self.announced_ahead else None
         return told is not None and told.sequence == self.sequence and told.source >= source
 
     def _contradictions(self, source: int, count: int) -> list[Run]:
-        """Runs that were foretold for the next ``count`` records and turn out to be wrong.
+        """Runs that were announced ahead for the next ``count`` records and turn out to be wrong.
 
         Somebody announced records that were gone (compaction) before anybody wrote them.
         """
         found: list[Run] = []
-        while self.foretold and self.foretold[0].sequence < self.sequence + count:
-            told = self.foretold.popleft()
+        while self.announced_ahead and self.announced_ahead[0].sequence < self.sequence + count:
+            told = self.announced_ahead.popleft()
             beyond = told.sequence - self.sequence
             if beyond >= 0 and told.source != source + beyond:
                 if beyond:
                     found.append(Run(told.sequence, source + beyond, self.target_next + beyond))
                 # The correction takes what is behind it along.
-                self.foretold.clear()
+                self.announced_ahead.clear()
                 self.contradicts = True
         return found
 
@@ -232,6 +332,10 @@ class PartitionCopy:
         """A batch is on the target at ``base_offset``."""
         self.ack_target = self.reached = base_offset + outgoing.count
         self.acked_source = outgoing.next_source
+        self.known = Known(
+            outgoing.sequence + outgoing.count, outgoing.last_source + 1, self.ack_target,
+            self.ack_target, self.target_epoch,
+        )  # fmt: skip
         self.records += outgoing.count
         self.bytes += len(outgoing.data)
         self.batches += 1
@@ -272,36 +376,55 @@ class PartitionCopy:
 
     @property
     def fills(self) -> bool:
-        """Whether gaps are filled.
+        """See `fills_gaps`."""
+        return fills_gaps(self.contiguous, self.target_next, identical=self.lease.identical)
 
-        Never where the target is behind the source already: whoever began densely goes on so. Where
-        it is ahead (a foreign write), the next gaps make up for it.
-        """
-        return self.lease.identical and self.target_next >= self.contiguous
+    @property
+    def settled(self) -> bool:
+        """Whether it is copied, and all that was read of it is acknowledged."""
+        return self.active and not (
+            self.queue or self.in_flight or self.announcing or self.shifting
+        )
 
     @property
     def _mirrored_to(self) -> int:
         """The next source offset that is not on the target; markers and holes need no copy."""
-        settled = self.active and not self.queue and not self.in_flight
-        return self.position if settled else self.acked_source
+        return self.position if self.settled else self.acked_source
 
     @property
     def done(self) -> bool:
         """Whether all that the lease asks for was acknowledged."""
         until = self.lease.until
-        return (
-            until is not None
-            and self.active
-            and self.position >= until
-            and not self.queue
-            and not self.in_flight
-        )
+        return until is not None and self.settled and self.position >= until
 
 
 #: A longer gap is not filled: it would take minutes.
 MOST_MARKERS = 1_000_000
 #: One request writes so many markers into a partition at most: the broker appends each alone.
 _MARKERS_AT_ONCE = 500
+
+
+def fills_gaps(source: int, target: int, *, identical: bool) -> bool:
+    """Whether the next gap is filled, where records so far end at these two offsets.
+
+    Never where the target is behind the source already: whoever began densely goes on so. Where
+    it is ahead (a foreign write), the next gaps make up for it.
+    """
+    return identical and target >= source
+
+
+def placed(record: int, source: int, target: int, *, identical: bool) -> int:
+    """The target offset of the record at a source offset, behind a gap.
+
+    Records before it end at ``source`` and ``target``. One marker is written for each target offset
+    that is left out:
+
+        source    ... r r . . . r      the record is at 8, the gap begins at 5
+        identical ... r r m m m r      target 5: it goes to 8, behind 3 markers
+        dense     ... r r r            target 5: it goes to 5
+    """
+    fills = fills_gaps(source, target, identical=identical)
+    return max(target, record) if fills and record - target <= MOST_MARKERS else target
 
 
 def gaps(missing: int) -> list[Gap]:

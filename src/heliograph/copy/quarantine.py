@@ -19,9 +19,9 @@ from heliograph.wire.cluster import ClusterClient
 def set_aside(
     context: FlowContext, target: ClusterClient, p: PartitionCopy, refused: Sequence[Refused]
 ) -> None:
-    """Write refused records to the quarantine topic; raises a WireError if that fails."""
+    """Write refused records to the quarantine topic. Waits; raises a WireError if that fails."""
     assert context.quarantine_topic is not None  # noqa: S101 - without one, partitions fail
-    for record, reason in refused:
+    for record, reason, _ in refused:
         origin = {
             "heliograph.source.cluster": context.flow.source,
             "heliograph.source.topic": p.source.topic,
@@ -35,4 +35,3 @@ def set_aside(
         # The topic must take it, whatever the reason was that the other did not.
         kept = Record(0, -1, record.key, record.value, [*headers, *record.headers])
         log.append(target, TopicPartition(context.quarantine_topic, 0), build([kept]))
-    p.quarantined += len(refused)

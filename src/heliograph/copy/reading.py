@@ -2,6 +2,10 @@
 
 One fetch is in flight per source broker; the next is sent as soon as an answer was taken in, while
 fewer than ``fetch_max_bytes`` wait to be written.
+
+Most batches are enqueued as they were read. Those that begin a run or a leader epoch wait until the
+ledger has it, and those behind refused records until the quarantine has them (`_Work`). Both are
+written in the background, for all partitions that wait together; nobody else waits meanwhile.
 """
 
 from __future__ import annotations
@@ -9,16 +13,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heliograph.batch.lanes import pieces
 from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused
-from heliograph.copy.desk import Desk
+from heliograph.copy.background import Background
+from heliograph.copy.lease_state import LeaseState
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
 from heliograph.copy.quarantine import set_aside
-from heliograph.copy.resume import Resumer
-from heliograph.copy.silence import ASK_SECONDS, SILENT_SECONDS
+from heliograph.copy.unresponsive_brokers import ASK_SECONDS, SILENT_SECONDS
 from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry, Epoch
@@ -48,6 +52,10 @@ _PARTITION_MIN_BYTES = 1 << 20
 #: A target this far away answers so late that five batches in flight must be large ones: there,
 #: batches of up to this size are merged, although passing them through costs less.
 _FAR_SECONDS, _FAR_SMALL_BYTES = 0.01, 64 << 10
+#: A write to the ledger that takes this long may take much longer.
+_SLOW_LEDGER_SECONDS, _LEDGER_PAUSE_SECONDS = 0.25, 1.0
+#: Nobody's records keep the neighbours waiting for longer.
+_SLICE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -56,6 +64,7 @@ class SourceLink:
 
     node: int
     session: FetchSession
+    asking: bool = False
     ask_again_at: float = 0.0
 
     @property
@@ -64,43 +73,93 @@ class SourceLink:
         return self.session.connection
 
 
+@dataclass(slots=True)
+class _Work:
+    """An answer that is being taken in.
+
+    ``staged`` are the batches and gaps of it that are enqueued next, when ``refused`` are in the
+    quarantine and ``runs`` and ``marks`` in the ledger. ``size`` is how many bytes they hold.
+    """
+
+    p: PartitionCopy
+    fetched: Fetched | None = None
+    items: Iterator[Outgoing | Gap] | None = None
+    staged: list[Outgoing | Gap] = field(default_factory=list)
+    size: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    marks: list[EpochMark] = field(default_factory=list)
+
+    @property
+    def must_be_noted(self) -> bool:
+        """Whether something has to be written before ``staged`` may be enqueued."""
+        return bool(self.refused or self.runs or self.marks)
+
+
 class SourceSide:
     """Reads partitions and hands signed batches, and gaps between them, to the target side."""
 
     def __init__(
         self,
-        desk: Desk,
+        lease_state: LeaseState,
         cluster: Cluster,
-        resumer: Resumer,
         target: TargetSide,
+        background: Background,
     ) -> None:
-        self._desk = desk
+        self._state = lease_state
         self._cluster = cluster
-        self._resumer = resumer
         self._target = target
+        self._background = background
         self.links: dict[int, SourceLink] = {}
-        desk.detach.append(self._detach)
+        #: Answers that were taken in only in part.
+        self._works: dict[TopicPartition, _Work] = {}
+        #: Works that are being written to the ledger or the quarantine, or wait for that.
+        self._noting: dict[TopicPartition, _Work] = {}
+        #: Those of them that the next write to the ledger takes along.
+        self._unannounced: list[_Work] = []
+        self._announced_at: float | None = None
+        self._unpinned = False
+        lease_state.detach.append(self._detach)
+        lease_state.moved.append(self._moved)
 
-    def attach(self, p: PartitionCopy, ids: Mapping[str, uuid.UUID]) -> None:
-        """Begin reading a partition at its position; ``ids`` are the source's topics as of now."""
+    def know(self, ids: Mapping[str, uuid.UUID]) -> None:
+        """``ids`` are the source's topics now: drop connections that speak of others."""
+        for link in list(self.links.values()):
+            if link.connection.closed or not link.session.knows(ids):
+                self.lose(link, "the source's topics changed")
+
+    def attach(
+        self, p: PartitionCopy, ids: Mapping[str, uuid.UUID], source_start: int | None = None
+    ) -> bool:
+        """Begin reading a partition at its position, or at ``source_start``, which is behind it.
+
+        Returns False if there is no connection to its leader.
+        """
         link = self.links.get(p.source_leader)
-        if link is not None and (link.connection.closed or not link.session.knows(ids)):
-            self.lose(link, "the source's topics changed")
-            link = None
         if link is None:
+            connection = self._cluster.take(p.source_leader)
+            if connection is None:
+                return False
             # What one answer brings on top of what is waiting is part of the budget, too.
-            most = min(self._desk.context.fetch_max_bytes, self._desk.budget // _ANSWER_PART)
+            most = min(self._state.context.fetch_max_bytes, self._state.budget // _ANSWER_PART)
             session = FetchSession(
-                self._cluster.take(p.source_leader),
+                connection,
                 ids,
-                read_committed=self._desk.context.read_committed,
+                read_committed=self._state.context.read_committed,
                 max_bytes=most,
                 partition_max_bytes=max(most // 2, _PARTITION_MIN_BYTES),
             )
             self.links[p.source_leader] = SourceLink(p.source_leader, session)
+        if source_start is not None:
+            self._pass_gap(p, source_start)
         self.want_more(p)
+        return True
 
     def _detach(self, p: PartitionCopy) -> None:
+        self._works.pop(p.source, None)
+        work = self._noted(p)
+        if work is not None:
+            self._state.free(p, work.size)
         link = self.links.get(p.source_leader)
         if link is not None:
             link.session.drop(p.source)
@@ -112,10 +171,11 @@ class SourceSide:
             # What could be read before it is mirrored first.
             p.reading = False
             session.drop(p.source)
-            if not p.queue and not p.in_flight:
-                self._desk.fail(p, p.ending)
+            if p.settled:
+                self._state.fail(p, p.ending)
             return
-        full = p.queued_bytes > self._desk.context.fetch_max_bytes or self._target.is_aside(p)
+        full = p.queued_bytes > self._state.context.fetch_max_bytes or self._target.is_aside(p)
+        full = full or p.announcing or p.source in self._works
         finished = p.lease.until is not None and p.position >= p.lease.until
         p.reading = not (full or finished)
         if full or finished:
@@ -126,10 +186,10 @@ class SourceSide:
 
     def fetch(self) -> None:
         """Ask every broker that owes us nothing for more, while there is room for it."""
-        left = self._desk.lease.deadline - time.time()
+        left = self._state.lease.deadline - time.time()
         if not self._target.has_room():
             return
-        if self._desk.buffered > _BACKLOG_BYTES and left < _BACKLOG_DRAIN_SECONDS:
+        if self._state.buffered > _BACKLOG_BYTES and left < _BACKLOG_DRAIN_SECONDS:
             return
         wait = max(0, min(_FETCH_WAIT_MS, int(left * 1000)))
         now = time.monotonic()
@@ -149,13 +209,28 @@ class SourceSide:
     def _ask_others(self, link: SourceLink, now: float) -> None:
         """A broker is silent: has the cluster given its partitions to others?"""
         link.ask_again_at = now + ASK_SECONDS
-        if link.connection.throttled:
+        if link.asking or link.connection.throttled:
             return
+        link.asking = True
         mine = [
-            p.source for p in self._desk.parts.values() if p.source_leader == link.node and p.active
+            p.source
+            for p in self._state.parts.values()
+            if p.source_leader == link.node and p.active
         ]
-        if self._cluster.silent.lost(link.node, mine):
-            self.lose(link, f"broker {link.node} of {self._desk.context.flow.source} is silent")
+        silent, node = self._cluster.silent, link.node
+        silent.add(node)
+
+        def answered(lost: bool) -> None:
+            link.asking = False
+            if lost and self.links.get(node) is link:
+                self.lose(link, f"broker {node} of {self._state.context.flow.source} is silent")
+
+        self._background.run(
+            self._cluster.spare_lane,
+            lambda: silent.lost(node, mine),
+            answered,
+            lambda _: answered(False),
+        )
 
     def react(self, link: SourceLink) -> None:
         """Take in what a broker said, if it is whole."""
@@ -173,10 +248,10 @@ class SourceSide:
     def _throttled(self, link: SourceLink, seconds: float) -> None:
         """A quota of the source's is exceeded: it does not answer for so long."""
         why = (
-            f"{self._desk.context.flow.source} limits what we read (consumer_byte_rate of this"
+            f"{self._state.context.flow.source} limits what we read (consumer_byte_rate of this"
             f" client id or user): broker {link.node} makes us wait {seconds:.1f} s"
         )
-        for p in self._desk.parts.values():
+        for p in self._state.parts.values():
             if p.source_leader == link.node and p.active:
                 p.throttled_until, p.throttled_by = time.time() + seconds, why
 
@@ -184,9 +259,9 @@ class SourceSide:
         """Drop a connection; its partitions are resumed, wherever their leaders are then."""
         link.connection.close()
         self.links.pop(link.node, None)
-        for p in self._desk.parts.values():
+        for p in self._state.parts.values():
             if p.source_leader == link.node and p.active:
-                self._desk.disturb(p, why)
+                self._state.disturb(p, why)
 
     def settle(self) -> None:
         """Write down how far the source was read behind its last record, at the end of a lease.
@@ -194,12 +269,11 @@ class SourceSide:
         What is there (markers, aborted data) may be deleted before the next record comes; nobody
         shall take that for a loss.
         """
-        announced: dict[TopicPartition, list[Run]] = {}
-        for p in self._desk.parts.values():
-            if p.active and p.position > p.contiguous and not p.queue and not p.in_flight:
-                announced[p.source], _ = p.stage([(p.position, 0)])
-        if announced:
-            self._announce(announced)
+        for p in self._state.parts.values():
+            if p.settled and p.position > p.contiguous:
+                runs, _ = p.stage([(p.position, 0)])
+                self._note(_Work(p, runs=runs))
+        self._announce()
 
     def release(self) -> None:
         """Close the sessions and give the connections back."""
@@ -215,70 +289,111 @@ class SourceSide:
     # -- taking in ----------------------------------------------------------------------------
 
     def _ingest(self, answer: Sequence[Fetched]) -> None:
-        staged: list[tuple[PartitionCopy, Outgoing | Gap]] = []
-        announced: dict[TopicPartition, list[Run]] = {}
-        epochs: list[Epoch] = []
+        works: list[_Work] = []
         for fetched in answer:
-            p = self._desk.parts[fetched.partition]
-            if not p.active or fetched.offset != p.position:
-                # Asked for before the partition was resumed elsewhere; the next fetch knows better.
+            p = self._state.parts.get(fetched.partition)
+            if p is None or not p.active or fetched.offset != p.position:
+                # Never asked for, which is damage; or asked for before the partition was resumed
+                # elsewhere: the next fetch knows better.
                 continue
             if fetched.error != NONE:
                 self._refused(p, fetched.error)
-                continue
-            runs: list[Run] = []
-            marks: list[EpochMark] = []
+            elif p.tail_unread and fetched.records:
+                p.must_read_tail = True
+                self._state.disturb(p, f"looking at {p.target} before it is written", pause=False)
+            else:
+                works.append(_Work(p, fetched))
+        self._advance(works)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are answers that were taken in only in part, and room for the rest."""
+        return any(self._has_room(source) for source in self._works)
+
+    def go_on(self) -> None:
+        """Take in more of the answers that took too long the last time."""
+        since = self._announced_at
+        if since is not None and not self._unpinned:
+            self._unpinned = time.monotonic() - since > _SLOW_LEDGER_SECONDS
+            if self._unpinned:
+                self._unpin()
+        if self._works:
+            self._advance([w for source, w in self._works.items() if self._has_room(source)])
+
+    def _has_room(self, source: TopicPartition) -> bool:
+        p = self._state.parts[source]
+        enough = self._state.context.fetch_max_bytes
+        if p.announcing:
+            return False
+        return p.queued_bytes <= enough and self._target.has_room() and not self._target.is_aside(p)
+
+    def _advance(self, works: Sequence[_Work]) -> None:
+        for work in works:
+            p = work.p
             try:
                 # What was yielded before an error stays.
-                staged.extend((p, item) for item in self._stage(p, fetched, runs, marks))
+                self._stage_some(work)
             except CorruptBatch as error:
-                text = f"{p.source} on {self._desk.context.flow.source}: {error}"
+                text = f"{p.source} on {self._state.context.flow.source}: {error}"
                 hint = "repair or delete the damaged records on the source; other partitions go on"
                 p.ending = PartitionError("source.corrupt", text, hint)
             except PartitionError as error:
                 p.ending = error
-            except WireError as error:
-                self._desk.disturb(p, f"setting refused records aside: {error}")
-                continue
-            if p.contradicts and not p.may_mark:
-                # Whoever announced these records otherwise may still write them.
-                self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
+            if p.ending is not None:
+                self._works.pop(p.source, None)
+            # Whoever announced these records otherwise may still write them.
+            if p.contradicts and not self._state.predecessor_ended(p):
                 continue
             p.contradicts = False
-            if runs or marks:
-                announced[p.source] = runs
-            if marks and p.place is not None:
-                epochs += [Epoch(p.place, mark) for mark in marks]
-            if p.ending is None:
-                self.want_more(p)
-        if announced:
-            self._announce(announced, epochs)
-        for p, item in staged:
-            if p.active:
-                self._target.enqueue(p, item)
-        for fetched in answer:
-            p = self._desk.parts[fetched.partition]
-            if p.ending is not None and p.active:
-                self.want_more(p)
+            work.size = sum(len(item.data) for item in work.staged if isinstance(item, Outgoing))
+            self._state.hold(p, work.size)
+            if work.must_be_noted:
+                self._note(work)
+            else:
+                self._enqueue(work)
+        self._announce()
 
-    def _stage(
-        self, p: PartitionCopy, fetched: Fetched, announced: list[Run], marks: list[EpochMark]
-    ) -> Iterator[Outgoing | Gap]:
-        """What is to be written, in order; what the ledger must hold before that is added."""
-        rules = p.rules
+    def _enqueue(self, work: _Work) -> None:
+        """Hand what was staged to the target side, and read on."""
+        p, staged = work.p, work.staged
+        work.staged, work.size = [], 0
+        for item in staged:
+            self._target.enqueue(p, item)
+        self.want_more(p)
+
+    def _stage_some(self, work: _Work) -> None:
+        """Take in an answer, or as much of it as its neighbours have the patience for.
+
+        A few bytes may expand to gigabytes of records that have to be built anew.
+        """
+        p = work.p
+        if work.items is None:
+            work.items = self._stage(work)
+        until = time.monotonic() + _SLICE_SECONDS
+        for item in work.items:
+            work.staged.append(item)
+            if time.monotonic() >= until:
+                self._works[p.source] = work
+                return
+        self._works.pop(p.source, None)
+
+    def _stage(self, work: _Work) -> Iterator[Outgoing | Gap]:
+        """What is to be written, in order; what the ledger must hold before that is noted."""
+        p, fetched, rules = work.p, work.fetched, work.p.rules
+        assert fetched is not None  # noqa: S101 - only settling has none
         if self._target.distance(p) >= _FAR_SECONDS:
             rules = rules._replace(small_bytes=_FAR_SMALL_BYTES)
-        signature = self._desk.context.producer_id
+        signature = self._state.context.producer_id
         for piece in pieces(fetched.records, p.position, fetched.aborted, rules, p.epoch):
             if isinstance(piece, Piece):
                 sequence = p.sequence
                 runs, missing = p.stage(piece.runs)
                 if runs:
-                    announced += runs
+                    work.runs += runs
                     yield from gaps(missing)
                 p.position = piece.next_offset
                 yield Outgoing(
-                    piece.signed(signature, sequence),
+                    piece.signed(signature, p.era.wire(sequence), p.era.epoch),
                     sequence,
                     piece.record_count,
                     piece.runs,
@@ -291,39 +406,101 @@ class SourceSide:
                 # has lost since.
                 anew = piece.epoch < p.epoch
                 p.contradicts, p.epoch = p.contradicts or anew, piece.epoch
-                marks.append(EpochMark(p.sequence, piece.epoch, anew))
+                work.marks.append(EpochMark(p.sequence, piece.epoch, anew))
             else:
-                self._set_aside(p, piece)
+                self._refuse(p, piece)
+                work.refused.append(piece)
         if p.fills and p.position > p.contiguous:
             # Markers and aborted data at the end: nothing may follow for long, but whoever has read
             # the source to its end must find the same end on the target.
             runs, missing = p.stage([(p.position, 0)])
-            announced += runs
+            work.runs += runs
             yield from gaps(missing)
 
-    def _set_aside(self, p: PartitionCopy, refused: Refused) -> None:
-        context, record = self._desk.context, refused.record
+    def _refuse(self, p: PartitionCopy, refused: Refused) -> None:
+        """Raise PartitionError if there is no quarantine for a record that the target refuses."""
+        context, record = self._state.context, refused.record
+        first = "raise max.message.bytes of the target topic, or " if refused.curable else ""
         if context.quarantine_topic is None:
             raise PartitionError(
                 "target.refused",
                 f"{p.target} on {context.flow.target} cannot take the record at source offset"
                 f" {record.offset} of {p.source}: {refused.reason}",
-                "raise max.message.bytes of the target topic, or set"
-                " heliograph.on.refused=quarantine to set such records aside",
+                f"{first}set heliograph.on.refused=quarantine to set such records aside",
             )
-        set_aside(context, self._target.client, p, [refused])
 
-    def _announce(
-        self, announced: dict[TopicPartition, list[Run]], epochs: Sequence[Epoch] = ()
-    ) -> None:
-        """Write new runs and epochs to the ledger before the batches that begin them."""
-        ledger = self._desk.ledger
+    # -- the ledger and the quarantine --------------------------------------------------------
+
+    def _noted(self, p: PartitionCopy) -> _Work | None:
+        """The work of a partition waits for the ledger or the quarantine no more."""
+        work = self._noting.pop(p.source, None)
+        if work is not None:
+            self._state.unannounced -= work.size
+            p.announcing = False
+        return work
+
+    def _unpin(self) -> None:
+        """Batches are pieces of answers: those that have to wait must not keep all of them."""
+        for work in self._noting.values():
+            for item in work.staged:
+                if isinstance(item, Outgoing):
+                    item.data = memoryview(bytes(item.data))
+
+    def _note(self, work: _Work) -> None:
+        """Write what has to be written before the staged batches; the partition waits for it."""
+        p = work.p
+        if self._state.unannounced + work.size > self._state.budget // 2 and self._noting:
+            # It is read again later: what waits must not take all the room.
+            self._state.free(p, work.size)
+            self._state.postpone(p, time.time() + _LEDGER_PAUSE_SECONDS, "waiting for the ledger")
+            return
+        p.announcing = True
+        self._noting[p.source] = work
+        self._state.unannounced += work.size
+        if not work.refused:
+            self._unannounced.append(work)
+            return
+        refused, work.refused = work.refused, []
+        context, client = self._state.context, self._target.cluster.spare
+
+        def written(_: None) -> None:
+            if self._noting.get(p.source) is work:
+                p.quarantined += len(refused)
+                self._unannounced.append(work)
+                self._announce()
+
+        def failed(error: WireError) -> None:
+            if self._noting.get(p.source) is work:
+                self._state.disturb(p, f"setting refused records aside: {error}")
+
+        self._background.run(
+            self._target.cluster.spare_lane,
+            lambda: set_aside(context, client, p, refused),
+            written,
+            failed,
+        )
+
+    def _announce(self) -> None:
+        """Write new runs and epochs to the ledger, of all partitions that wait for that.
+
+        One write at a time: what is staged meanwhile goes together into the next one.
+        """
+        works = [w for w in self._unannounced if self._noting.get(w.p.source) is w]
+        if not works or self._announced_at is not None:
+            return
+        self._unannounced = []
+        self._announced_at, self._unpinned = time.monotonic(), False
         entries = {
-            source: Entry(place, runs)
-            for source, runs in announced.items()
-            if runs and (place := self._desk.parts[source].place) is not None
+            w.p.source: Entry(w.p.place, w.runs) for w in works if w.runs and w.p.place is not None
         }
-        try:
+        epochs = [
+            Epoch(w.p.place, mark) for w in works for mark in w.marks if w.p.place is not None
+        ]
+        for work in works:
+            work.runs, work.marks = [], []
+        ledger = self._state.ledger
+
+        def write() -> set[TopicPartition]:
             ledger.write(entries.values(), epochs)
             late = [
                 correction
@@ -332,45 +509,67 @@ class SourceSide:
             ]
             if late:
                 ledger.write(late)
-        except WireError as error:
-            for source in announced:
-                self._desk.disturb(
-                    self._desk.parts[source], f"the ledger cannot be written: {error}"
+            return {
+                source for source, entry in entries.items()
+                if any(
+                    ledger.at(entry.place).source_of(run.sequence) != run.source
+                    for run in entry.runs
                 )
-            return
-        for source, entry in entries.items():
-            known = ledger.at(entry.place)
-            if any(known.source_of(run.sequence) != run.source for run in entry.runs):
-                p = self._desk.parts[source]
-                self._desk.disturb(p, "another writer announced these records differently")
+            }  # fmt: skip
+
+        def written(contested: set[TopicPartition]) -> None:
+            self._announced_at = None
+            for work in works:
+                p = work.p
+                if self._noting.get(p.source) is not work:
+                    continue
+                if p.source in contested:
+                    self._state.disturb(p, "another writer announced these records differently")
+                else:
+                    self._noted(p)
+                    self._enqueue(work)
+            self._announce()
+
+        def failed(error: WireError) -> None:
+            self._announced_at = None
+            for work in works:
+                if self._noting.get(work.p.source) is work:
+                    self._state.disturb(work.p, f"the ledger cannot be written: {error}")
+            self._announce()
+
+        self._background.run(self._target.cluster.lane, write, written, failed)
+
+    def _moved(self, p: PartitionCopy, offsets: int) -> None:
+        """What is not announced yet moves along; what is, `TargetSide` corrects in the ledger."""
+        for work in self._unannounced:
+            if work.p is p:
+                work.runs = [run._replace(target=run.target + offsets) for run in work.runs]
 
     def _refused(self, p: PartitionCopy, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:
-            try:
-                if self._resumer.out_of_range(p):
-                    self._pass_gap(p)
-                else:
-                    self._desk.disturb(p, f"{p.source} has no offset {p.position} on the source")
-            except WireError as error:
-                self._desk.disturb(p, str(error))
-            except PartitionError as error:
-                self._desk.fail(p, error)
+            # Retention, truncation, or a new leader: resume finds out.
+            p.overrun = True
+            self._state.disturb(
+                p, f"{p.source} has no offset {p.position} on the source", pause=p.attempts > 0
+            )
         elif is_retriable(code):
-            self._desk.disturb(p, f"reading {p.source}: {error_name(code)}")
+            self._state.disturb(p, f"reading {p.source}: {error_name(code)}")
         else:
-            source = self._desk.context.flow.source
+            source = self._state.context.flow.source
             text = f"{p.source} cannot be read from {source}: {error_name(code)}"
-            hint = reason(self._desk.context.source, code, "Read", p.source.topic) or ""
-            self._desk.fail(p, PartitionError("source.refused", text, hint))
+            hint = reason(self._state.context.source, code, "Read", p.source.topic) or ""
+            self._state.fail(p, PartitionError("source.refused", text, hint))
 
-    def _pass_gap(self, p: PartitionCopy) -> None:
-        """Go on behind what retention took: the ledger is told at once, and the gap is filled."""
-        runs, missing = p.stage([(p.position, 0)])
-        self._announce({p.source: runs})
-        if p.active:
-            for gap in gaps(missing):
-                self._target.enqueue(p, gap)
-            self.want_more(p)
+    def _pass_gap(self, p: PartitionCopy, start: int) -> None:
+        """Go on behind what the source has deleted: announced at once, and the gap is filled."""
+        p.position = start
+        runs, missing = p.stage([(start, 0)])
+        work = _Work(p, staged=[*gaps(missing)], runs=runs)
+        if work.must_be_noted:
+            self._note(work)
+            self._announce()
+        else:
+            self._enqueue(work)
 
 
 def _further_on(known: PartitionLedger, entry: Entry) -> list[Entry]:

@@ -1,40 +1,57 @@
-"""Where to go on: the target's log is the truth (design.md section 2). Runs in executors.
+"""Where to go on, and what to put right before that. Runs in executors.
 
-1. Ask the target for the signature's last sequence; where the broker has dropped that state, look
-   for the signature in the batch headers at the target's tail.
-2. Read the ledger to its end: what is in the log was announced there before.
-3. The ledger maps the sequence to the next source offset. A partition that was never mirrored gets
+1. Ask the target's leaders for the signature's last sequence and for where their logs end.
+2. Read the ledger to its end: what is in a log was announced there before.
+3. `copy.knowledge` concludes the next sequence, from what was acknowledged and, where the log goes
+   on behind that, from its batch headers.
+4. The ledger maps the sequence to the next source offset. A partition that was never mirrored gets
    its first run; of several writers that begin at once, the first entry counts for all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from heliograph.batch.header import PRODUCER_EPOCH, SEQUENCE_MODULUS, batches
+from heliograph.batch.header import FIRST_EPOCH
+from heliograph.copy.beginning import Beginning, headless
+from heliograph.copy.knowledge import (
+    Conclusion,
+    LeaderSays,
+    Standing,
+    Tail,
+    agrees,
+    credible,
+    known_at,
+)
 from heliograph.copy.links import Cluster
+from heliograph.copy.locating import Locator
 from heliograph.copy.padding import is_padded, pad
-from heliograph.copy.partition import MOST_MARKERS, PartitionCopy, Position
-from heliograph.copy.source_surprises import SourceSurprises
-from heliograph.copy.target_log import agrees, rebased
-from heliograph.copy.target_surprises import Happened, TargetSurprises
+from heliograph.copy.partition import MustWait, Outcome, PartitionCopy, Position, Started
+from heliograph.copy.recount import Recount
+from heliograph.copy.source_divergence import SourceDivergence
+from heliograph.copy.target_divergence import AddEvent, TargetDivergence
+from heliograph.copy.target_log import misplaced, rebased
 from heliograph.errors import PartitionError
-from heliograph.ledger.codec import Entry, Place
-from heliograph.ledger.runs import PartitionLedger, Run, unwrap
+from heliograph.ledger.codec import Acknowledged, Entry, NewEra
+from heliograph.ledger.known import Era, Known
+from heliograph.ledger.order import logs_before_ledger
+from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import FlowContext, TopicPartition
-from heliograph.wire import admin, log
-from heliograph.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError, ConnectionFailed
+from heliograph.wire import admin, configs
+from heliograph.wire.errors import ConnectionFailed, WireError
 from heliograph.wire.metadata import Metadata
 from heliograph.wire.rights import missing_right
 
-#: A warm-up happens this long before its lease starts, at most.
-_WARM_SECONDS = 3.0
-
 
 class Resumer:
-    """Finds the positions of partitions of one flow."""
+    """Finds the positions of partitions of one flow. All of it waits for brokers: not in the loop.
+
+    Of a partition it changes only where it was located, what was found in its target's log, and
+    when that was looked at. What becomes of it is the outcome, which `LeaseState` applies.
+    """
 
     def __init__(
         self,
@@ -42,133 +59,146 @@ class Resumer:
         source: Cluster,
         target: Cluster,
         ledger: LedgerStore,
-        happened: Happened,
-        surprises: TargetSurprises,
+        add_event: AddEvent,
+        divergence: TargetDivergence,
     ) -> None:
         self._context = context
         self._source = source.client
         self._target = target.client
         self._ledger = ledger
         self._silent = target.silent
-        self._surprises = surprises
-        self._upstream = SourceSurprises(context, source, ledger, happened)
-        self._warm: tuple[Metadata, Metadata] | None = None
-        self._warm_until = 0.0
-
-    def locate(self, partitions: Sequence[PartitionCopy]) -> tuple[Metadata, Metadata]:
-        """Refresh leaders and topic ids of partitions, on both sides.
-
-        What a warm-up found a moment ago is good enough for its own partitions once: if a leader
-        moved since, the first request says so and they are located again.
-        """
-        if self._warm is not None and time.monotonic() < self._warm_until:
-            source, target = self._warm
-            self._warm = None
-            if all(p.place is not None and not p.broken for p in partitions):
-                return source, target
-        return self._locate(partitions)
+        self._divergence = divergence
+        self._log = divergence.log
+        self._upstream = SourceDivergence(context, source, ledger, add_event)
+        self._recount = Recount(context, source.client, target.client, ledger, add_event)
+        #: Tails that could not be read to their end at once, and the leader epoch they are of.
+        self._tails: dict[TopicPartition, tuple[int, Tail]] = {}
+        #: What was found in tails and is not in the ledger yet.
+        self._learnt: list[Acknowledged] = []
+        #: Where the logs begin of partitions that the source refused to read at their position.
+        self._source_starts: dict[TopicPartition, int] = {}
+        self._outcomes: dict[TopicPartition, Outcome] = {}
+        #: When the lease ends, in seconds since the epoch: nothing is put right after that.
+        self.ends_at = float("inf")
+        self._begun_at = time.monotonic()
+        self._locator = Locator(context, self._source, self._target, self._upstream, divergence)
+        self._beginning = Beginning(context, self._source, self._target, ledger, divergence)
 
     def warm_up(self, partitions: Sequence[PartitionCopy]) -> None:
         """Connect, locate and read the ledger ahead of time."""
-        self._warm = self._locate(partitions)
-        self._warm_until = time.monotonic() + _WARM_SECONDS
+        self._locator.warm_up(partitions)
         self._ledger.refresh()
 
-    def _locate(self, partitions: Sequence[PartitionCopy]) -> tuple[Metadata, Metadata]:
-        source = self._source.metadata(sorted({p.source.topic for p in partitions}))
-        target = self._target.metadata(sorted({p.target.topic for p in partitions}))
-        for p in partitions:
-            p.source_leader = source.leader(*p.source)
-            p.source_epoch = source.leader_epoch(*p.source)
-            p.target_leader = target.leader(p.target.topic, p.target.partition)
-            if p.source.topic in source.denied or p.target.topic in target.denied:
-                p.failed = self._unseen(p, on_source=p.source.topic in source.denied)
-                continue
-            if p.source_leader < 0 or p.target_leader < 0:
-                if p.target.topic not in target.topics:
-                    self._surprises.absent(p)
-                p.broken = (
-                    self._upstream.absent(p, source)
-                    if p.source_leader < 0
-                    else f"no leader for {p.target} on the target"
-                )
-                continue
-            p.broken = ""
-            p.place = Place(
-                p.source.topic,
-                p.source.partition,
-                source.topics[p.source.topic].topic_id,
-                target.topics[p.target.topic].topic_id,
-            )
-        return source, target
-
-    def resume(self, partitions: Sequence[PartitionCopy]) -> None:
-        """Start every partition at its position, or leave in ``broken``/``failed`` why not."""
-        source, target = self.locate(partitions)
-        usable = [p for p in partitions if not p.broken and not p.failed]
+    def resume(self, partitions: Sequence[PartitionCopy]) -> dict[TopicPartition, Outcome]:
+        """Find where each partition goes on, or why it does not; raises WireError if none can."""
+        source, target, absent = self._locator.locate(partitions)
+        self._outcomes = dict(absent)
+        usable = self._open(partitions)
         if not usable:
-            return
+            return self._outcomes
         now = time.time()
         for p in usable:
             p.looked_at = now
-        # Sequences first, ledger second: a batch seen in the log has its run in the ledger.
-        states, ends = self._ask(usable, target)
-        usable = [p for p in usable if not p.broken]
-        self._ledger.refresh()
-        self._upstream.look(usable, source)
-        fresh = []
-        self._refuse_unreadable([p for p in usable if p.target not in states])
-        for p in usable:
-            if p.failed:
-                continue
-            if p.target not in states or p.target not in ends:
-                p.broken = f"the leader of {p.target} on the target did not answer"
-                continue
-            assert p.place is not None  # noqa: S101 - set by locate
-            try:
-                if not self._ledger.at(p.place).runs:
-                    self._upstream.recreated(p, source, target)
-                    if p.lease.withheld:
-                        p.failed = PartitionError("mm2.withheld", p.lease.withheld)
-                    else:
-                        fresh.append(p)
+        losses = self._ledger.losses
+        with logs_before_ledger(self._ledger):
+            says = self._ask(usable, target)
+        usable = self._open(usable)
+        if self._ledger.losses != losses:
+            # This process has read what is gone: it is written again first (`CopyLoop`).
+            return self._outcomes | {
+                p.source: MustWait("the ledger has lost entries") for p in usable
+            }
+        self._look_at_sources(usable, source)
+        self._refuse_unreadable([p for p in usable if p.target not in says])
+        self._refuse_too_large(usable)
+        fresh, begun = [], []
+        for p in self._open(usable):
+            with self._deciding(p):
+                if p.target not in says:
+                    raise MustWait(f"the leader of {p.target} on the target did not answer")
+                ledger = self._at(p)
+                if ledger.headless:
+                    raise headless(self._context, p)
+                if ledger.runs:
+                    begun.append(p)
                     continue
-                self._go_on(p, target, states[p.target], ends[p.target])
-            except PartitionError as error:
-                p.failed = error
+                self._upstream.recreated(p, source, target)
+                if p.lease.withheld:
+                    raise PartitionError("mm2.withheld", p.lease.withheld)
+                fresh.append(p)
         if fresh:
-            self._begin(fresh, source, target, states, ends)
+            self._outcomes |= self._beginning.begin(fresh, source, target, says)
+        self._go_on(self._open(begun + fresh), target, says)
+        return self._outcomes
+
+    def _open(self, partitions: Sequence[PartitionCopy]) -> list[PartitionCopy]:
+        """Those whose outcome is not known yet."""
+        return [p for p in partitions if p.source not in self._outcomes]
+
+    @contextmanager
+    def _deciding(self, p: PartitionCopy) -> Iterator[None]:
+        """Whatever keeps the partition from being started in here is its outcome."""
+        try:
+            yield
+        except (MustWait, PartitionError) as outcome:
+            self._outcomes[p.source] = outcome
 
     def _ask(
         self, partitions: Sequence[PartitionCopy], target: Metadata
-    ) -> tuple[dict[TopicPartition, list[admin.ProducerState]], dict[TopicPartition, int]]:
-        """Producers and ends of target partitions; a broker that fails breaks only its own.
+    ) -> dict[TopicPartition, LeaderSays]:
+        """What leaders say of target partitions; a broker that fails breaks only its own.
 
         One that is known to be silent is not asked: all others would wait for it.
         """
-        states: dict[TopicPartition, list[admin.ProducerState]] = {}
-        ends: dict[TopicPartition, int] = {}
+        says: dict[TopicPartition, LeaderSays] = {}
         for node in sorted({p.target_leader for p in partitions}):
             led = [p for p in partitions if p.target_leader == node]
-            wanted = [p.target for p in led]
             try:
                 self._silent.refuse(node)
                 with self._silent.noticed(node):
-                    states |= admin.describe_producers(self._target, target, wanted)
-                    ends |= admin.list_offsets(self._target, target, wanted, admin.LATEST)
+                    says |= self._log.look(led, target)
             except ConnectionFailed as error:
-                for p in led:
-                    p.broken = str(error)
-        return states, ends
+                self._outcomes |= {p.source: MustWait(str(error)) for p in led}
+        return says
 
-    def _unseen(self, p: PartitionCopy, *, on_source: bool) -> PartitionError:
-        settings = self._context.source if on_source else self._context.target
-        name = p.source if on_source else p.target
-        return PartitionError(
-            "source.refused" if on_source else "target.refused",
-            f"{name} is not shown to us on {settings.alias}",
-            missing_right(settings, "Describe", "topic", name.topic),
-        )
+    def _look_at_sources(self, partitions: Sequence[PartitionCopy], source: Metadata) -> None:
+        """What leaders of the source say: of epochs, and of logs that lack the position."""
+        self._upstream.look(partitions, source)
+        overrun = [p for p in partitions if p.overrun]
+        self._source_starts = {}
+        if not overrun:
+            return
+        asked = [p.source for p in overrun]
+        starts = admin.list_offsets(self._source, source, asked, admin.EARLIEST)
+        ends = admin.list_offsets(self._source, source, asked, admin.LATEST)
+        for p in overrun:
+            if p.source in starts and p.source in ends:
+                self._source_starts[p.source] = starts[p.source]
+                p.truncated_at = ends[p.source]
+            else:
+                self._outcomes[p.source] = MustWait(
+                    f"the leader of {p.source} on the source did not answer"
+                )
+
+    def _refuse_too_large(self, partitions: Sequence[PartitionCopy]) -> None:
+        """Take over a smaller max.message.bytes of target topics, or a larger one that may help."""
+        failing = [
+            p for p in partitions
+            if p.too_large is not None or (p.failing and p.failing.code == "target.refused")
+        ]  # fmt: skip
+        if not failing:
+            return
+        key, limits = "max.message.bytes", None
+        with suppress(WireError):
+            limits = configs.describe(self._target, {p.target.topic for p in failing}, [key])
+        for p in failing:
+            found = limits.value(p.target.topic, key, "") if limits is not None else ""
+            # As large as can be, if it is secret.
+            most = int(found or 1 << 30)
+            if p.too_large is not None and most >= p.rules.max_bytes:
+                self._outcomes[p.source] = p.too_large
+            else:
+                p.rules = p.rules._replace(max_bytes=most)
 
     def _refuse_unreadable(self, silent: Sequence[PartitionCopy]) -> None:
         """Leaders tell sequences only to those who may read: were they silent because of that?"""
@@ -176,7 +206,7 @@ class Resumer:
         unreadable = admin.unreadable(self._target, topics) if topics else set()
         for p in silent:
             if p.target.topic in unreadable:
-                p.failed = PartitionError(
+                self._outcomes[p.source] = PartitionError(
                     "target.refused",
                     f"{p.target} on {self._context.flow.target} does not tell us where it ends",
                     missing_right(self._context.target, "Read", "topic", p.target.topic),
@@ -184,177 +214,216 @@ class Resumer:
 
     def _go_on(
         self,
-        p: PartitionCopy,
+        begun: Sequence[PartitionCopy],
         target: Metadata,
-        states: list[admin.ProducerState],
-        target_end: int,
+        says: dict[TopicPartition, LeaderSays],
     ) -> None:
-        """Start a partition that was begun before."""
-        assert p.place is not None  # noqa: S101 - set by locate
-        ledger = self._ledger.at(p.place)
-        if is_padded(ledger) and target_end <= ledger.runs[0].target:
-            if pad(self._context, self._target, target, p, ledger, target_end):
-                first = ledger.runs[0].sequence
-                p.start(_place(ledger, first), ledger.after(first))
-            return
-        mine = [s for s in states if s.producer_id == self._context.producer_id]
-        remembered = bool(mine) and mine[0].last_sequence >= 0
-        if remembered:
-            last = ledger.runs[-1]
-            estimate = last.sequence + max(target_end - last.target, 0)
-            wrapped = (mine[0].last_sequence + 1) % SEQUENCE_MODULUS
-            sequence = unwrap(wrapped, estimate, SEQUENCE_MODULUS)
-        else:
-            sequence = self._scan(p.target, ledger, target_end)
-        self._start(p, sequence, target_end, remembered=remembered)
+        """Start partitions that were begun before."""
+        for p in begun:
+            with self._deciding(p):
+                self._pad(p, target, says[p.target].end)
+        waiting = self._open(begun)
+        known = {p.target: k for p in waiting if (k := self._known(p)) is not None}
+        kept = self._log.kept(known, says, target)
+        continuous = self._ledger.followed_since < self._begun_at
+        standings: dict[TopicPartition, Standing] = {}
+        concluded: dict[TopicPartition, Conclusion] = {}
+        for p in waiting:
+            told = says[p.target]
+            standing = standings[p.target] = Standing(
+                self._at(p), told, known.get(p.target), kept.get(p.target, told.end), continuous
+            )
+            with self._deciding(p):
+                if standing.cut:
+                    raise headless(self._context, p)
+                at_once = standing.at_once()
+                if at_once is not None:
+                    concluded[p.target] = at_once
+                elif standing.grown and not (p.must_read_tail or p.overrun):
+                    self._start_with_tail_unread(p, standing)
+        self._divergence.grown({
+            p.target: (p, standings[p.target].anchor[1], says[p.target].visible)
+            for p in waiting if self._has_tail_unread(p) and p.may_mark
+        })  # fmt: skip
+        waiting = self._open(waiting)
+        tails = self._read_tails(
+            [p for p in waiting if p.target not in concluded], standings, target
+        )
+        for p in self._open(waiting):
+            tail = tails.get(p.target)
+            with self._deciding(p):
+                if time.time() >= self.ends_at:
+                    # Brokers took too long: whoever holds the next lease may be writing.
+                    raise MustWait("the lease ended before it could be resumed")
+                if tail is not None and tail.alien:
+                    raise headless(self._context, p)
+                if tail is not None:
+                    concluded[p.target] = standings[p.target].after(tail)
+                try:
+                    self._start(p, standings[p.target], concluded[p.target], tail)
+                except WireError as error:
+                    raise MustWait(str(error)) from error
+        if self._learnt:
+            # So that nobody has to read these tails again.
+            self._ledger.note(self._learnt)
+            self._learnt.clear()
 
-    def _start(self, p: PartitionCopy, sequence: int, target_end: int, *, remembered: bool) -> None:
-        """Start a partition at a sequence, when the target's log ends at ``target_end``."""
-        assert p.place is not None  # noqa: S101 - set by locate
-        ledger = self._ledger.at(p.place)
-        self._surprises.look(p, ledger, sequence, target_end)
-        if not agrees(ledger, sequence, target_end):
-            if not self._surprises.heal(p, ledger, sequence, target_end):
-                return
-            ledger = self._ledger.at(p.place)
-        if not self._upstream.intact(p, ledger, sequence, target_end):
+    def _has_tail_unread(self, p: PartitionCopy) -> bool:
+        outcome = self._outcomes.get(p.source)
+        return isinstance(outcome, Started) and outcome.tail_unread
+
+    def _start_with_tail_unread(self, p: PartitionCopy, standing: Standing) -> None:
+        """Start where the next record is known to be or behind it, as long as none is there.
+
+        Others may write to the target all the time: whoever has nothing to write himself need not
+        read it all. `SourceSide` resumes the partition when there is something.
+        """
+        sequence, _ = standing.anchor
+        self._upstream.require_intact(p, standing.ledger, sequence, standing.says.end)
+        self._started(p, _place(self._at(p), sequence), tail_unread=True)
+
+    def _pad(self, p: PartitionCopy, target: Metadata, end: int) -> None:
+        """Write the filler that the partition's log begins with, if it is not all there yet."""
+        ledger = self._at(p)
+        if not is_padded(ledger) or end > ledger.runs[0].target:
             return
+        pad(self._context, self._target, target, p, ledger, end)
+        first = ledger.runs[0].sequence
+        self._started(p, _place(ledger, first), ledger.after(first))
+
+    def _started(
+        self,
+        p: PartitionCopy,
+        position: Position,
+        announced_ahead: Sequence[Run] = (),
+        known: Known | None = None,
+        *,
+        tail_unread: bool = False,
+    ) -> None:
+        """The partition can be copied; unless the source does not have its position any more."""
+        start = self._source_starts.get(p.source, 0)
+        if position.source < start:
+            self._upstream.overrun(p, position.source, start)
+        self._outcomes[p.source] = Started(
+            position,
+            announced_ahead,
+            known,
+            tail_unread,
+            start if position.source < start else None,
+        )
+
+    def _at(self, p: PartitionCopy) -> PartitionLedger:
+        assert p.place is not None  # noqa: S101 - set by locate
+        return self._ledger.at(p.place)
+
+    def _known(self, p: PartitionCopy) -> Known | None:
+        """What was acknowledged: by the ledger, or later in this very lease."""
+        written, own = credible(self._at(p)), p.known
+        if own is None or p.known_in != p.place:
+            return written
+        return own if written is None or own.sequence >= written.sequence else written
+
+    def _read_tails(
+        self,
+        partitions: Sequence[PartitionCopy],
+        standings: dict[TopicPartition, Standing],
+        target: Metadata,
+    ) -> dict[TopicPartition, Tail]:
+        """The logs of partitions behind what is known, as far as they could be read to their end.
+
+        The others have to wait and are read on when they are resumed again.
+        """
+        tails: dict[TopicPartition, Tail] = {}
+        for p in partitions:
+            says = standings[p.target].says
+            if says.visible < says.end:
+                self._outcomes[p.source] = self._divergence.unseen(p)
+                continue
+            self._divergence.seen(p)
+            epoch, tail = self._tails.pop(p.source, (-1, None))
+            fresh = standings[p.target].tail(self._context.producer_id, self._context.marker_id)
+            if tail is None or epoch != says.epoch or tail.ledger is not fresh.ledger:
+                tail = fresh
+            tail.end = says.end
+            tails[p.target] = tail
+        if not tails:
+            return {}
+        self._log.read(tails, target)
+        for p in partitions:
+            tail = tails.get(p.target)
+            if tail is not None and not tail.whole:
+                self._tails[p.source] = (standings[p.target].says.epoch, tail)
+                self._outcomes[p.source] = MustWait(
+                    f"looking for our last record in {p.target} on {self._context.flow.target}:"
+                    f" {tail.end - tail.position:,} offsets are left",
+                    progress=True,
+                )
+        return {target: tail for target, tail in tails.items() if tail.whole}
+
+    def _start(
+        self, p: PartitionCopy, standing: Standing, found: Conclusion, tail: Tail | None
+    ) -> None:
+        """Put right what is not as it should be, and start a partition."""
+        assert p.place is not None  # noqa: S101 - set by locate
+        ledger, says, sequence = standing.ledger, standing.says, found.sequence
+        if found.unproven:
+            batches = tail.found if tail is not None else []
+            proven = self._recount.prove(p, ledger, standing.anchor[0], sequence, batches)
+            ledger = self._at(p)
+            if not proven:
+                found = found._replace(repeats=sequence - standing.anchor[0])
+        self._divergence.look(p, standing, sequence)
+        out_of_place = misplaced(tail.found, ledger) if tail is not None else []
+        if out_of_place or not agrees(ledger, sequence, says.end):
+            self._divergence.heal(p, ledger, sequence, says.end, out_of_place, tail)
+            ledger = self._at(p)
+        self._upstream.require_intact(p, ledger, sequence, says.end)
+        known = known_at(ledger, sequence, says.end, says.epoch)
+        if found.new_era:
+            # Whoever wrote this may be about to go on, and what we looked at may have moved.
+            p.require_seen_twice(says.producer, sequence)
+            p.require_predecessor_ended(settled=True)
+            self._renumber(p, standing, known)
+        elif tail is not None:
+            self._learnt.append(Acknowledged(p.place, known))
+        self._divergence.report_repeated(p, ledger, standing, found, tail)
         position = _place(ledger, sequence)
-        position.remembered = remembered
+        position.remembered = found.remembered
         run = ledger.at_sequence(sequence)
-        if run is not None and run.sequence == sequence and target_end < position.target:
+        if run is not None and run.sequence == sequence and says.end < position.target:
             # A run was announced behind a gap that is not filled yet, or not wholly.
             if not p.lease.identical:
-                position.target = target_end
-            elif not p.may_mark:
-                p.retry_at, p.broken = p.markers_from, "the lease before this one is ending"
-                return
+                position.target = says.end
             else:
-                position.missing = position.target - target_end
-        if moved := rebased(ledger, position, identical=p.lease.identical):
-            if not p.may_mark:
-                p.retry_at, p.broken = p.markers_from, "the lease before this one is ending"
-                return
+                p.require_predecessor_ended()
+                position.missing = position.target - says.end
+        ahead = ledger.after(sequence - 1)
+        pushed = bool(ahead) and says.end > position.target
+        if pushed:
+            # Others' records are there: all that was announced goes behind them.
+            position.target = says.end
+        moved = rebased(ledger, position, identical=p.lease.identical)
+        if pushed and ahead[0].sequence > sequence:
+            moved = [Run(sequence, position.source, position.target), *(moved or ahead)]
+        if moved:
+            p.require_predecessor_ended()
             self._ledger.write([Entry(p.place, moved, shift=True)])
-        p.start(position, ledger.after(sequence))
+        self._started(p, position, ledger.after(sequence), known)
 
-    def _scan(self, partition: TopicPartition, ledger: PartitionLedger, end: int) -> int:
-        """The next sequence by the log itself, walking back from its end to our last batch."""
-        # What MM2 wrote before is not worth looking at.
-        begun = max(ledger.runs[0].target, ledger.inherited.end)
-        position, seen_all = end - 1, True
-        while position >= begun:
-            try:
-                fetched = log.read_once(self._target, partition, position)
-            except BrokerError as error:
-                if error.code == OFFSET_OUT_OF_RANGE:
-                    seen_all = False
-                    break
-                raise
-            header = next((h for h, _ in batches(fetched.records)), None)
-            if header is None:
-                seen_all = False
-                break
-            mine = header.producer_id == self._context.producer_id
-            if mine and header.producer_epoch == PRODUCER_EPOCH and not header.control:
-                run = ledger.at_target(header.base_offset)
-                estimate = run.sequence + max(header.base_offset - run.target, 0)
-                first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
-                # Not the record count: compaction may have taken some.
-                return first + header.last_offset_delta + 1
-            # Where compaction took the record, the fetch answers with a later one.
-            seen_all = seen_all and header.base_offset <= position
-            position = min(header.base_offset, position) - 1
-        # Nothing of ours is in the log. If all of it is others', ours never came; else retention,
-        # DeleteRecords or compaction took it.
-        end = min(end, begun) if seen_all else end
-        run = ledger.at_target(end)
-        return run.sequence + max(end - run.target, 0)
-
-    def _begin(
-        self,
-        fresh: Sequence[PartitionCopy],
-        source: Metadata,
-        target: Metadata,
-        states: dict[TopicPartition, list[admin.ProducerState]],
-        ends: dict[TopicPartition, int],
-    ) -> None:
-        # Records that others have written cannot be padded away.
-        identical = [p.target for p in fresh if p.lease.identical]
-        begun = admin.list_offsets(self._target, target, identical, admin.EARLIEST)
-        empty = {partition for partition, start in begun.items() if start == ends[partition]}
-        starts = self._first_offsets(fresh, source)
-        entries = []
-        for p in fresh:
-            if p.source not in starts:
-                p.broken = f"the leader of {p.source} on the source did not answer"
-                continue
-            assert p.place is not None  # noqa: S101 - set by locate
-            start, end = starts[p.source], ends[p.target]
-            mine = [s for s in states[p.target] if s.producer_id == self._context.producer_id]
-            # Not 0 where an earlier generation of the source was mirrored into the same topic.
-            first = (mine[0].last_sequence + 1) % SEQUENCE_MODULUS if mine else 0
-            run = Run(first, start, end)
-            if p.target in empty and not mine and end < start:
-                if p.lease.paddable:
-                    run = Run(start, start, start)
-                elif start - end <= MOST_MARKERS:
-                    run = Run(first, start, start)
-            entries.append(Entry(p.place, [run]))
-        if entries:
-            self._ledger.write(entries)
-        for p in fresh:
-            if not p.broken and p.place is not None:
-                self._surprises.begun(p, starts[p.source])
-                try:
-                    self._go_on(p, target, states[p.target], ends[p.target])
-                except PartitionError as error:
-                    p.failed = error
-
-    def _first_offsets(
-        self, fresh: Sequence[PartitionCopy], source: Metadata
-    ) -> dict[TopicPartition, int]:
-        """Where partitions are begun on the source; those whose leader is silent are absent."""
-        partitions = [p.source for p in fresh]
-        starts = admin.list_offsets(self._source, source, partitions, admin.EARLIEST)
-        if not self._context.start_at_latest:
-            return starts
-        begun = admin.list_offsets(self._source, source, partitions, admin.LATEST)
-        for p in fresh:
-            assert p.place is not None  # noqa: S101 - set by locate
-            # Mirrored before into a topic that was deleted: that was its history, again.
-            before = [self._ledger.at(o).runs[0] for o in self._ledger.other_targets(p.place)]
-            if before and p.source in starts and p.source in begun:
-                oldest = min(run.source for run in before)
-                begun[p.source] = min(max(starts[p.source], oldest), begun[p.source])
-        return begun
-
-    def out_of_range(self, p: PartitionCopy) -> bool:
-        """The source does not have the position. Returns whether reading goes on, at a later one.
-
-        Otherwise the partition is to be resumed: the source ends before the position, has another
-        leader, or has the position after all.
-
-        Raises:
-            PartitionError: retention took records, and the policy is not to go on.
-        """
-        before = p.place, p.source_epoch
-        source, _ = self.locate([p])
-        if (p.place, p.source_epoch) != before:
-            return False
-        start = admin.list_offsets(self._source, source, [p.source], admin.EARLIEST).get(p.source)
-        end = admin.list_offsets(self._source, source, [p.source], admin.LATEST).get(p.source)
-        if start is None or end is None:
-            raise ConnectionFailed(f"the leader of {p.source} on the source did not answer")
-        if p.position > end:
-            p.truncated_at = end
-        if not p.position < start:
-            return False
-        self._upstream.overrun(p, start)
-        p.position = start
-        return True
+    def _renumber(self, p: PartitionCopy, standing: Standing, known: Known) -> None:
+        """Begin a new era at what is known; raises MustWait if another writer was quicker."""
+        assert p.place is not None  # noqa: S101 - set by locate
+        ledger = self._at(p)
+        told = standing.says.producer
+        epoch = max(ledger.eras.current.epoch, told[0] if told is not None else FIRST_EPOCH) + 1
+        era = Era(epoch, known.sequence)
+        self._ledger.write([], eras=[NewEra(p.place, era)], known=[Acknowledged(p.place, known)])
+        if self._at(p).eras.current != era:
+            raise MustWait(f"another writer has numbered the records of {p.target} anew")
 
 
 def _place(ledger: PartitionLedger, sequence: int) -> Position:
     source, target = ledger.source_of(sequence), ledger.target_of(sequence)
-    return Position(sequence, source, target, epoch=ledger.epochs.at(sequence))
+    return Position(
+        sequence, source, target, epoch=ledger.epochs.at(sequence), era=ledger.eras.current
+    )

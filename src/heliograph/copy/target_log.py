@@ -1,45 +1,49 @@
-"""Whether the target's log holds what the ledger says, and what to correct where it does not.
+"""What the leaders of target partitions say, and what stands in their logs. Runs in executors.
 
-Runs in executors, at resume. A target log can lose its tail (unclean election, older disk), others
-can write to it, and a gap may not have been filled as was announced. The log is right then: what it
-holds of ours is told by its batch headers, and the ledger is corrected before anything is written.
+A target log can lose its tail (unclean election, older disk), others can write to it, and a gap may
+not have been filled as was announced. The log is right then: what it holds of ours is told by its
+batch headers, and the ledger is corrected before anything is written.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from heliograph.batch.header import PRODUCER_EPOCH, SEQUENCE_MODULUS, BatchHeader, batches
-from heliograph.copy.partition import MOST_MARKERS, Position
-from heliograph.ledger.runs import PartitionLedger, Run, unwrap
+from heliograph.batch.header import BatchHeader, batches
+from heliograph.copy.knowledge import Batch, LeaderSays, Tail
+from heliograph.copy.partition import PartitionCopy, Position, placed
+from heliograph.ledger.known import Known
+from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import FlowContext, TopicPartition
-from heliograph.wire import log
+from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
-from heliograph.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError
+from heliograph.wire.epochs import epoch_ends
+from heliograph.wire.errors import NONE
+from heliograph.wire.fetch import Fetched
+from heliograph.wire.metadata import Metadata
+from heliograph.wire.ranges import read_ranges
 
-#: Walking back, one batch is asked for at a time; a broker sends at least one, whatever its size.
-_STEP_BYTES = 4096
 #: Headers of what others wrote are looked at in a piece of this size, which names them well enough.
-_LOOK_BYTES = 1 << 20
-#: So many batches may be out of place: the ledger is corrected before more can be written.
-_MOST_BATCHES = 10_000
+_LOOK_BYTES = 256 << 10
+#: A partition's share of one answer while tails are read.
+_TAIL_BYTES = 1 << 20
+#: Reading tails must not keep the other partitions of a lease waiting for longer than this.
+_TAIL_SECONDS = 1.0
 
 
-class Batch(NamedTuple):
-    """A batch of ours in the target's log; ``sequence`` is not wrapped."""
-
-    offset: int
-    sequence: int
-    length: int
+#: Of what was found and cannot be read any more.
+DELETED = "deleted already, so nobody can tell whose they were"
 
 
 class Foreign(NamedTuple):
     """What others wrote to [first, until) of a log, as far as its headers were read.
 
     ``records`` by producer id; -1 is whoever writes without one. ``markers`` are nobody's records,
-    ``doubled`` those of this flow, for a gap that was filled already.
+    ``doubled`` those of this flow, for a gap that was filled already. ``ours`` are records of this
+    flow.
     """
 
     first: int
@@ -47,11 +51,12 @@ class Foreign(NamedTuple):
     records: Counter[int]
     markers: int
     doubled: int
+    ours: int = 0
 
     @property
     def harmless(self) -> bool:
         """Whether all of it is this flow's own doing, and no consumer sees it."""
-        return self.doubled > 0 and not self.records and not self.markers
+        return self.doubled > 0 and not self.records and not self.markers and not self.ours
 
     def __str__(self) -> str:
         named = [
@@ -65,33 +70,12 @@ class Foreign(NamedTuple):
             named.append(f"{self.markers:,} transaction marker(s)")
         if self.doubled:
             named.append(f"{self.doubled:,} marker(s) of this mirror, written twice")
-        return ", ".join(named) or "nothing that can still be read"
+        if self.ours:
+            named.append(f"{self.ours:,} of this mirror, written twice by a request that came late")
+        return ", ".join(named) or DELETED
 
 
 # -- pure -----------------------------------------------------------------------------------------
-
-
-def _first_of_ours(ledger: PartitionLedger) -> int:
-    """The first sequence that this flow wrote; what MM2 wrote before counts by target offset."""
-    return max(ledger.runs[0].sequence, ledger.inherited.end)
-
-
-def end_before(ledger: PartitionLedger, sequence: int) -> int:
-    """Where the log ends by the ledger when the record before ``sequence`` is the last one."""
-    first = _first_of_ours(ledger)
-    if sequence <= first:
-        return ledger.target_of(first)
-    return ledger.target_of(sequence - 1) + 1
-
-
-def agrees(ledger: PartitionLedger, sequence: int, target_end: int) -> bool:
-    """Whether a log that ends at ``target_end`` is what the ledger says, as far as that tells.
-
-    ``sequence`` is that of the next record. A gap announced before it may be filled or not.
-    """
-    if sequence <= _first_of_ours(ledger):
-        return True
-    return target_end in {end_before(ledger, sequence), ledger.target_of(sequence)}
 
 
 def corrections(ledger: PartitionLedger, found: Sequence[Batch]) -> list[Run]:
@@ -124,9 +108,8 @@ def rebased(ledger: PartitionLedger, position: Position, *, identical: bool) -> 
     for run in ahead:
         length = run.sequence - sequence
         source, target = source + length, target + length
-        fills = identical and target >= source and run.source - target <= MOST_MARKERS
-        if run.source != source and fills:
-            target = max(target, run.source)
+        if run.source != source:
+            target = placed(run.source, source, target, identical=identical)
         sequence, source = run.sequence, run.source
         told.append(run._replace(target=target))
     return told if told != ahead else []
@@ -142,107 +125,130 @@ class TargetLog:
         self._context = context
         self._client = client
 
-    def misplaced(
-        self, partition: TopicPartition, ledger: PartitionLedger, sequence: int, end: int
-    ) -> list[Batch] | None:
-        """Batches of ours at the log's end that are not where the ledger says, oldest first.
+    def look(
+        self, partitions: Sequence[PartitionCopy], metadata: Metadata
+    ) -> dict[TopicPartition, LeaderSays]:
+        """What the leaders say of partitions of theirs, the signature's sequences first.
 
-        None if the record before ``sequence`` cannot be seen yet: replicas do not have it.
+        Those that did not answer are absent. Raises WireError if a broker fails.
         """
-        expected = end_before(ledger, sequence)
-        if expected <= end and self._holds(partition, ledger, sequence - 1, expected - 1):
-            return []
-        found: list[Batch] = []
-        position, begun = end, ledger.target_of(_first_of_ours(ledger))
-        for asked, header in self._back(partition, end, begun):
-            if header is None or header.base_offset > asked:
-                # Retention or compaction took what is here: the ledger is as good as anything.
-                break
-            position = header.base_offset
-            if not self.is_ours(header):
+        wanted = [p.target for p in partitions]
+        states = admin.describe_producers(self._client, metadata, wanted)
+        visible = admin.list_offsets(self._client, metadata, wanted, admin.LATEST, fenced=True)
+        epochs = {t: metadata.leader_epoch(*t) for t in wanted}
+        ends = epoch_ends(self._client, metadata, epochs)
+        found: dict[TopicPartition, LeaderSays] = {}
+        for target in states.keys() & visible.keys():
+            signature = self._context.producer_id
+            mine = [
+                (s.epoch, s.last_sequence) for s in states[target] if s.producer_id == signature
+            ]
+            # Before Kafka 2.3 leaders do not tell where their logs end.
+            answer = ends.get(target)
+            if answer is not None and answer.error != NONE:
                 continue
-            batch = _batch(header, ledger)
-            if not found and batch.sequence + batch.length != sequence:
-                return None
-            if _in_place(batch, ledger) or len(found) >= _MOST_BATCHES:
-                break
-            found.insert(0, batch)
-        else:
-            if not found and position <= begun:
-                return None
+            end = max(answer.offset if answer is not None else -1, visible[target])
+            producer = mine[0] if mine and mine[0][1] >= 0 else None
+            found[target] = LeaderSays(epochs[target], producer, visible[target], end)
         return found
 
-    def foreign(self, partition: TopicPartition, first: int, until: int) -> Foreign | None:
-        """What others wrote to [first, until); None if ours is there."""
-        records: Counter[int] = Counter()
-        markers = doubled = 0
-        try:
-            fetched = log.read_once(self._client, partition, first, max_bytes=_LOOK_BYTES)
-        except BrokerError as error:
-            if error.code != OFFSET_OUT_OF_RANGE:
-                raise
-            return Foreign(first, until, records, markers, doubled)
-        for header, _ in batches(fetched.records):
-            if header.base_offset >= until:
-                break
-            if header.last_offset < first:
-                continue
-            if self.is_ours(header):
+    def starts(
+        self, partitions: Iterable[TopicPartition], metadata: Metadata
+    ) -> dict[TopicPartition, int]:
+        """Where logs begin; those whose leader did not answer are absent."""
+        return admin.list_offsets(self._client, metadata, partitions, admin.EARLIEST, fenced=True)
+
+    def kept(
+        self,
+        known: Mapping[TopicPartition, Known],
+        says: Mapping[TopicPartition, LeaderSays],
+        metadata: Metadata,
+    ) -> dict[TopicPartition, int]:
+        """Up to where logs are those that something was known of; absent: all of it.
+
+        As a follower asks where to truncate. A log that does not know the epoch at all says
+        nothing; what it holds is told by its headers.
+        """
+        asked = {
+            t: k.epoch for t, k in known.items() if k.epoch >= 0 and k.epoch != says[t].epoch
+        }  # fmt: skip
+        answers = epoch_ends(self._client, metadata, asked) if asked else {}
+        return {t: a.offset for t, a in answers.items() if a.error == NONE and a.offset >= 0}
+
+    def read(self, tails: Mapping[TopicPartition, Tail], metadata: Metadata) -> None:
+        """Read tails on, all of a broker's together, until they are whole or time is up."""
+        starts = self.starts(tails, metadata)
+        for target, tail in tails.items():
+            tail.begins_at(starts.get(target, 0))
+        until = time.monotonic() + _TAIL_SECONDS
+
+        def take(fetched: Fetched) -> int | None:
+            tail, before = tails[fetched.partition], fetched.offset
+            for header, _ in batches(fetched.records):
+                tail.take(header)
+            if tail.whole or time.monotonic() >= until:
                 return None
-            if header.control and header.producer_id == self._context.marker_id:
-                doubled += 1
-            elif header.control:
-                markers += 1
-            elif header.magic < 2:
-                records[-1] += 1
-            else:
-                records[header.producer_id] += header.record_count
-        return Foreign(first, until, records, markers, doubled)
+            # Nothing whole came: read_ranges asks for more at once.
+            return max(tail.position, before)
 
-    def is_ours(self, header: BatchHeader) -> bool:
-        """Whether the batch carries the flow's signature."""
-        mine = header.magic == 2 and header.producer_id == self._context.producer_id
-        return mine and header.producer_epoch == PRODUCER_EPOCH and not header.control
+        open_ = {t: tail.position for t, tail in tails.items() if not tail.whole}
+        refused = read_ranges(
+            self._client, open_, take, partition_bytes=_TAIL_BYTES, patience=_TAIL_SECONDS
+        )
+        for error in refused.values():
+            raise error
+        if time.monotonic() < until:
+            for target in open_:
+                # Compaction took what was at the end.
+                tails[target].begins_at(tails[target].end)
 
-    def _holds(
-        self, partition: TopicPartition, ledger: PartitionLedger, sequence: int, offset: int
-    ) -> bool:
-        """Whether the record with ``sequence`` is at ``offset``."""
-        header = self._header(partition, offset)
-        if header is None or not self.is_ours(header):
-            return False
-        batch = _batch(header, ledger)
-        return batch.sequence - batch.offset == sequence - offset and batch.offset <= offset
+    def foreign(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, Foreign]:
+        """What stands in some offsets of partitions, where nothing of ours is expected.
 
-    def _back(
-        self, partition: TopicPartition, end: int, begun: int
-    ) -> Iterator[tuple[int, BatchHeader | None]]:
-        """The offsets asked for and the headers there, from the log's end backwards."""
-        position = end - 1
-        while position >= begun:
-            header = self._header(partition, position)
-            yield position, header
-            if header is None:
-                return
-            position = min(header.base_offset, position) - 1
+        Of each, as much as one answer holds; all of a broker's together.
+        """
+        found = {t: Foreign(*bounds, Counter(), 0, 0) for t, bounds in ranges.items()}
 
-    def _header(self, partition: TopicPartition, offset: int) -> BatchHeader | None:
-        """Of the batch that holds ``offset``, or the next one; None if the log begins later."""
-        try:
-            fetched = log.read_once(self._client, partition, offset, max_bytes=_STEP_BYTES)
-        except BrokerError as error:
-            if error.code != OFFSET_OUT_OF_RANGE:
-                raise
+        def take(fetched: Fetched) -> int | None:
+            target = fetched.partition
+            seen = [h for h, _ in batches(fetched.records)]
+            if not seen:
+                # The first batch is larger than its share: read_ranges asks for more.
+                return fetched.offset
+            for header in seen:
+                found[target] = self._count(found[target], header)
             return None
-        return next((header for header, _ in batches(fetched.records)), None)
+
+        read_ranges(
+            self._client, {t: first for t, (first, _) in ranges.items()}, take,
+            partition_bytes=_LOOK_BYTES, patience=_TAIL_SECONDS,
+        )  # fmt: skip
+        return found
+
+    def _count(self, found: Foreign, header: BatchHeader) -> Foreign:
+        if header.base_offset >= found.until or header.last_offset < found.first:
+            return found
+        if header.control and header.producer_id == self._context.marker_id:
+            return found._replace(doubled=found.doubled + 1)
+        if header.control:
+            return found._replace(markers=found.markers + 1)
+        if header.magic == 2 and header.producer_id == self._context.producer_id:
+            return found._replace(ours=found.ours + header.record_count)
+        writer = header.producer_id if header.magic == 2 else -1
+        found.records[writer] += header.record_count if header.magic == 2 else 1
+        return found
 
 
-def _batch(header: BatchHeader, ledger: PartitionLedger) -> Batch:
-    run = ledger.at_target(header.base_offset)
-    estimate = run.sequence + max(header.base_offset - run.target, 0)
-    first = unwrap(header.base_sequence, estimate, SEQUENCE_MODULUS)
-    # Not the record count: compaction may have taken some.
-    return Batch(header.base_offset, first, header.last_offset_delta + 1)
+def misplaced(found: Sequence[Batch], ledger: PartitionLedger) -> Sequence[Batch]:
+    """Our batches from the first one on that is not where the ledger says.
+
+    Those behind it belong to it: where the ledger has them follows from where it has the first.
+    """
+    places = enumerate(found)
+    first = next((i for i, batch in places if not _in_place(batch, ledger)), len(found))
+    return found[first:]
 
 
 def _in_place(batch: Batch, ledger: PartitionLedger) -> bool:

@@ -6,7 +6,8 @@ in order, so markers for a gap travel right behind the batch before it, and the 
 them.
 
 A broker that is slow must not stop the others: when as much waits as may, its partitions are set
-aside, i.e. not read any further, and what they hold no longer counts. `Desk.budget` bounds it all.
+aside, i.e. not read any further, and what they hold no longer counts. `LeaseState.budget` is the
+limit.
 """
 
 from __future__ import annotations
@@ -19,27 +20,31 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from heliograph.copy.desk import SETTLE_SECONDS, Desk
+from heliograph.copy.background import Background
+from heliograph.copy.known_positions import KnownPositions
+from heliograph.copy.lease_state import SETTLE_SECONDS, LeaseState
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy
-from heliograph.copy.silence import ASK_SECONDS, SILENT_SECONDS
 from heliograph.copy.syncs import OffsetSyncWriter
-from heliograph.copy.target_surprises import TargetSurprises
+from heliograph.copy.target_divergence import TargetDivergence
+from heliograph.copy.unresponsive_brokers import ASK_SECONDS, SILENT_SECONDS
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import Run
 from heliograph.model import FlowContext, TopicPartition
-from heliograph.wire import configs, markers
-from heliograph.wire.cluster import ClusterClient
+from heliograph.shown import shown
+from heliograph.wire import markers
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
     CORRUPT_MESSAGE,
+    INVALID_PRODUCER_EPOCH,
     KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE,
     NONE,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
+    DamagedAnswer,
     WireError,
     error_name,
     is_retriable,
@@ -55,6 +60,8 @@ _REFILL_AT, _NEAR_SECONDS = 2, 0.002
 _MARKED_BYTES = 8
 #: One produce request: large enough to fill a link, far below socket.request.max.bytes (100 MB).
 _REQUEST_BYTES = 8 << 20
+#: A broker's word for: not the next sequence, or of an era that is over.
+_ANOTHER_FIRST = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH})
 #: A broker is slow when an answer takes this long, or many times as long as the quickest one.
 _SLOW_SECONDS, _SLOW_TIMES = 0.25, 4
 
@@ -82,6 +89,7 @@ class TargetLink:
     ready: dict[TopicPartition, PartitionCopy] = field(default_factory=dict)
     aside: bool = False
     busy: bool = False
+    asking: bool = False
     ask_again_at: float = 0.0
 
     @property
@@ -123,40 +131,44 @@ class TargetSide:
 
     def __init__(
         self,
-        desk: Desk,
+        lease_state: LeaseState,
         cluster: Cluster,
         syncs: OffsetSyncWriter,
-        surprises: TargetSurprises,
+        notes: KnownPositions,
+        divergence: TargetDivergence,
+        background: Background,
         drained: Callable[[PartitionCopy], None],
     ) -> None:
-        self._desk = desk
-        self._cluster = cluster
+        self._state = lease_state
+        self.cluster = cluster
+        self._background = background
         self._syncs = syncs
-        self._surprises = surprises
+        self._notes = notes
+        self._divergence = divergence
         self._drained = drained
         self.links: dict[int, TargetLink] = {}
-        desk.detach.append(self._detach)
+        lease_state.detach.append(self._detach)
 
-    @property
-    def client(self) -> ClusterClient:
-        """For questions, and for writes that may wait."""
-        return self._cluster.client
+    def know(self, ids: Mapping[str, uuid.UUID]) -> None:
+        """``ids`` are the target's topics now: drop connections that speak of others."""
+        for link in list(self.links.values()):
+            if link.connection.closed or not link.producer.knows(ids):
+                self.lose(link, "the target's topics changed")
 
-    def attach(self, p: PartitionCopy, ids: Mapping[str, uuid.UUID]) -> None:
-        """Have a connection to the partition's leader; ``ids`` are the target's topics now."""
+    def attach(self, p: PartitionCopy, ids: Mapping[str, uuid.UUID]) -> bool:
+        """Write a partition to its leader; returns False if there is no connection to it."""
         link = self.links.get(p.target_leader)
-        if link is not None and (link.connection.closed or not link.producer.knows(ids)):
-            self.lose(link, "the target's topics changed")
-            link = None
         if link is None:
-            producer = Producer(self._cluster.take(p.target_leader), ids)
-            link = self.links[p.target_leader] = TargetLink(p.target_leader, producer)
+            connection = self.cluster.take(p.target_leader)
+            if connection is None:
+                return False
+            connection.send_by = self._state.lease.deadline
+            link = TargetLink(p.target_leader, Producer(connection, ids))
+            self.links[p.target_leader] = link
         p.held_by = p.target_leader
-        if p.failing is not None and p.failing.code == "target.refused":
-            # Perhaps because of the size that the topic takes: somebody may have raised it.
-            p.rules = p.rules._replace(max_bytes=self._limit(p))
         if p.queue:
             link.ready[p.target] = p
+        return True
 
     def _detach(self, p: PartitionCopy) -> None:
         link = self.links.get(p.target_leader)
@@ -164,11 +176,9 @@ class TargetSide:
             link.ready.pop(p.target, None)
 
     def enqueue(self, p: PartitionCopy, item: Outgoing | Gap) -> None:
-        """Queue a signed batch, or markers, for its partition."""
+        """Queue a signed batch, or markers, for its partition. What it holds is counted already."""
         p.queue.append(item)
-        if isinstance(item, Outgoing):
-            self._desk.hold(p, len(item.data))
-        if not (p.alone and p.in_flight):
+        if not (p.one_in_flight and p.in_flight):
             self.links[p.target_leader].ready[p.target] = p
 
     def distance(self, p: PartitionCopy) -> float:
@@ -180,11 +190,13 @@ class TargetSide:
 
     def has_room(self) -> bool:
         """Whether more may be read, slow brokers set aside if need be."""
-        desk = self._desk
-        if desk.buffered >= desk.budget:
+        lease_state = self._state
+        if lease_state.buffered >= lease_state.budget:
             return False
-        most = desk.context.fetch_max_bytes
-        if desk.buffered < most:
+        most = lease_state.context.fetch_max_bytes
+        # What waits for the ledger waits for itself alone.
+        held = lease_state.buffered - lease_state.unannounced
+        if held < most:
             return True
         if len(self.links) < 2:
             return False
@@ -192,7 +204,7 @@ class TargetSide:
         for link in self.links.values():
             if not link.aside and link.is_slow(now):
                 self._set_aside(link)
-        return desk.buffered - self._aside_bytes() < most
+        return held - self._aside_bytes() < most
 
     def is_aside(self, p: PartitionCopy) -> bool:
         """Whether the partition must not be read, because its leader is slow."""
@@ -200,11 +212,11 @@ class TargetSide:
         return link is not None and link.aside
 
     def _aside_bytes(self) -> int:
-        return sum(self._desk.held[link.node] for link in self.links.values() if link.aside)
+        return sum(self._state.held[link.node] for link in self.links.values() if link.aside)
 
     def _set_aside(self, link: TargetLink) -> None:
         link.aside = True
-        for p in self._desk.parts.values():
+        for p in self._state.parts.values():
             if p.held_by == link.node and p.active:
                 self._drained(p)
                 for item in (*p.in_flight, *p.queue):
@@ -214,21 +226,33 @@ class TargetSide:
 
     def _take_back(self, link: TargetLink) -> None:
         """Read its partitions again, as soon as little enough is waiting."""
-        fair = self._desk.context.fetch_max_bytes // (2 * len(self.links))
-        if self._desk.held[link.node] <= fair:
+        fair = self._state.context.fetch_max_bytes // (2 * len(self.links))
+        if self._state.held[link.node] <= fair:
             link.aside = False
-            for p in self._desk.parts.values():
+            for p in self._state.parts.values():
                 if p.held_by == link.node and p.active:
                     self._drained(p)
 
     def _ask_others(self, link: TargetLink, now: float) -> None:
         """A broker is silent: has the cluster given its partitions to others?"""
-        if now < link.ask_again_at:
+        if link.asking or now < link.ask_again_at:
             return
-        link.ask_again_at = now + ASK_SECONDS
-        mine = [p.target for p in self._desk.parts.values() if p.held_by == link.node and p.active]
-        if self._cluster.silent.lost(link.node, mine):
-            self.lose(link, f"broker {link.node} of {self._desk.context.flow.target} is silent")
+        link.asking, link.ask_again_at = True, now + ASK_SECONDS
+        mine = [p.target for p in self._state.parts.values() if p.held_by == link.node and p.active]
+        silent, node = self.cluster.silent, link.node
+        silent.add(node)
+
+        def answered(lost: bool) -> None:
+            link.asking = False
+            if lost and self.links.get(node) is link:
+                self.lose(link, f"broker {node} of {self._state.context.flow.target} is silent")
+
+        self._background.run(
+            self.cluster.spare_lane,
+            lambda: silent.lost(node, mine),
+            answered,
+            lambda _: answered(False),
+        )
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -238,7 +262,7 @@ class TargetSide:
         A process that was stopped and continued must not write as if no time had passed: where the
         broker has dropped the signature's state, only the deadline keeps a zombie quiet.
         """
-        if time.time() >= self._desk.lease.deadline:
+        if time.time() >= self._state.lease.deadline:
             return
         now = time.monotonic()
         for link in list(self.links.values()):
@@ -254,10 +278,29 @@ class TargetSide:
             except WireError as error:
                 self.lose(link, str(error))
 
+    def fall_silent(self) -> None:
+        """Send nothing any more, not even the rest of a request that has left in part.
+
+        A broker forgets a request that does not come whole. What has left wholly is in the
+        kernel's hands and arrives, whether this process is stopped or not.
+        """
+        for link in list(self.links.values()):
+            if link.connection.wants_write:
+                self.lose(link, "the lease ended before all was sent")
+
     def gather(self) -> None:
         """Be woken when there is something to do for a broker, not for each of its answers."""
         for link in self.links.values():
             link.gather()
+
+    def _part(self, link: TargetLink, partition: TopicPartition) -> PartitionCopy:
+        found = self._state.by_target.get(partition)
+        if found is None:
+            link.connection.close()
+            raise DamagedAnswer(
+                f"{link.connection.address} answers for {partition}, which it was not asked about"
+            )
+        return found
 
     def react(self, link: TargetLink) -> None:
         """Write on, and take in every answer that is here."""
@@ -268,11 +311,11 @@ class TargetSide:
                 sent = link.sent.popleft()
                 link.shortest_answer = min(link.shortest_answer, time.monotonic() - sent.at)
                 if sent.markers:
-                    for marked in markers.parse(frame):
-                        self._marked(self._desk.by_target[marked.partition], marked.error)
+                    for marked in markers.parse(link.connection, frame):
+                        self._marked(self._part(link, marked.partition), marked.error)
                 else:
                     for answer in link.producer.parse(frame):
-                        self._acknowledge(self._desk.by_target[answer.partition], answer)
+                        self._acknowledge(self._part(link, answer.partition), answer)
                     if seconds := link.connection.throttled:
                         self._throttled(link, seconds)
             if link.aside:
@@ -283,10 +326,10 @@ class TargetSide:
     def _throttled(self, link: TargetLink, seconds: float) -> None:
         """A quota of the target's is exceeded: it does not read on for so long."""
         why = (
-            f"{self._desk.context.flow.target} limits what we write (producer_byte_rate of this"
+            f"{self._state.context.flow.target} limits what we write (producer_byte_rate of this"
             f" client id or user): broker {link.node} makes us wait {seconds:.1f} s"
         )
-        for p in self._desk.parts.values():
+        for p in self._state.parts.values():
             if p.held_by == link.node and p.active:
                 p.throttled_until, p.throttled_by = time.time() + seconds, why
 
@@ -299,23 +342,29 @@ class TargetSide:
         """Drop a connection. What was in flight has an unknown outcome: resume finds it out."""
         link.connection.close()
         self.links.pop(link.node, None)
-        for p in self._desk.parts.values():
+        for p in self._state.parts.values():
             if p.target_leader == link.node and (p.active or p.in_flight):
+                if p.in_flight:
+                    p.settled_at = time.time() + SETTLE_SECONDS
                 if any(isinstance(item, Gap) for item in p.in_flight):
                     # Markers on their way cannot be recognised: wait until they are there or lost.
-                    p.markers_from = time.time() + SETTLE_SECONDS
+                    p.markers_from = p.settled_at
                 # Nothing of it will be sent: it must not take up room until it is read again.
                 p.in_flight.clear()
                 p.queue.clear()
-                self._desk.forget_queue(p)
-                self._desk.disturb(p, why)
+                self._state.disturb(p, why)
+                self._state.forget_queue(p)
+
+    def report_pushed(self) -> None:
+        """Add events for foreign records that have none yet, in the background."""
+        for p in self._state.parts.values():
+            if p.foreign_count:
+                self._report_pushed(p)
 
     def release(self) -> None:
-        """Give the connections back, and tell what was not told yet of other writers."""
-        for p in self._desk.parts.values():
-            self._surprises.tell_pushed(p)
+        """Give the connections back."""
         for link in self.links.values():
-            self._cluster.give_back(link.node, link.connection)
+            self.cluster.give_back(link.node, link.connection)
 
     # -- one request, one answer --------------------------------------------------------------
 
@@ -327,8 +376,7 @@ class TargetSide:
         for p in list(link.ready.values()):
             item = p.queue[0]
             if isinstance(item, Gap):
-                if not p.may_mark:
-                    self._desk.postpone(p, p.markers_from, "the lease before this one is ending")
+                if not self._state.predecessor_ended(p):
                     continue
                 counts.append((p.target, item.markers))
             else:
@@ -337,7 +385,7 @@ class TargetSide:
             p.in_flight.append(p.queue.popleft())
             # To the back of the line, so that a full request is not always the same partitions'.
             del link.ready[p.target]
-            if p.queue and not p.alone:
+            if p.queue and not p.one_in_flight:
                 link.ready[p.target] = p
             if size >= _REQUEST_BYTES:
                 break
@@ -347,12 +395,12 @@ class TargetSide:
             link.sent.append(_Sent(markers=False, at=now, answer_bytes=answer_bytes))
         if counts:
             link.sent.append(_Sent(markers=True, at=now, answer_bytes=_MARKED_BYTES))
-            markers.send(link.connection, self._desk.context.marker_id, counts)
+            markers.send(link.connection, self._state.context.marker_id, counts)
 
     def _go_on(self, p: PartitionCopy) -> None:
         """The broker knows the signature now: more may be in flight."""
-        if p.alone:
-            p.alone = False
+        if p.one_in_flight:
+            p.one_in_flight = False
             if p.queue:
                 self.links[p.target_leader].ready[p.target] = p
 
@@ -360,15 +408,13 @@ class TargetSide:
         """A batch was taken behind one that was refused: the signature was forgotten between."""
         assert p.holed is not None  # noqa: S101 - the caller looked
         first, until = p.holed.first_source, outgoing.first_source
-        text = (
-            f"{p.target} on {self._desk.context.flow.target} took source offsets {until} to"
+        # The next resume finds the hole in the log, adds an event and copies again from there.
+        self._state.disturb(
+            p,
+            f"{p.target} on {self._state.context.flow.target} took source offsets {until} to"
             f" {outgoing.last_source} of {p.source}, but not [{first}, {until}) before them, after"
-            " it had forgotten our sequence"
+            " it had forgotten our sequence",
         )
-        # Whoever resumes goes on behind the hole: this is the one time that it can be told.
-        self._desk.happened(p, "target.hole", text, first, until)
-        hint = "delete the target topic to mirror it again from the start"
-        self._desk.fail(p, PartitionError("target.hole", text, hint))
 
     def _marked(self, p: PartitionCopy, error: int) -> None:
         """Markers were written, or not."""
@@ -377,23 +423,35 @@ class TargetSide:
         item = p.in_flight.popleft()
         if not p.active:
             return
-        if error == NONE and isinstance(item, Gap):
+        if not isinstance(item, Gap):
+            self._state.disturb(p, f"{p.target}: answers out of order")
+        elif p.shifting:
+            p.shifting.append((item, Produced(p.target, error, -1, -1, None, {})))
+        else:
+            self._take_marked(p, item, error)
+
+    def _take_marked(self, p: PartitionCopy, item: Gap, error: int) -> None:
+        if error == NONE:
             p.ack_target = p.reached = p.ack_target + item.markers
+            if p.known is not None:
+                p.known = p.known._replace(target=p.ack_target)
+                self._notes.acknowledged(p, 0)
             # Still alone, if it was: a marker is not written under the signature.
-            if p.alone and p.queue:
+            if p.one_in_flight and p.queue:
                 self.links[p.target_leader].ready[p.target] = p
         elif is_retriable(error):
-            self._desk.disturb(p, f"filling a gap in {p.target}: {error_name(error)}")
+            self._state.disturb(p, f"filling a gap in {p.target}: {error_name(error)}")
         else:
-            context = self._desk.context
+            context = self._state.context
             text = f"gaps in {p.target} on {context.flow.target} cannot be filled"
             right = missing_right(context.target, "Alter", "cluster")
-            self._desk.fail(
+            self._state.fail(
                 p,
                 PartitionError(
                     "target.markers",
                     f"{text}: {error_name(error)}",
-                    f"{right}; or set heliograph.offsets=dense",
+                    "set heliograph.offsets=dense: offsets are translated exactly then; or"
+                    f" {right}",
                 ),
             )
 
@@ -402,87 +460,125 @@ class TargetSide:
             return
         outgoing = p.in_flight.popleft()
         if not isinstance(outgoing, Outgoing):
-            self._desk.disturb(p, f"{p.target}: answers out of order")
+            self._state.disturb(p, f"{p.target}: answers out of order")
             return
-        self._desk.free(p, len(outgoing.data))
+        self._state.free(p, len(outgoing.data))
         if not p.active:
             if p.holed is not None and answer.error == NONE:
                 self._skipped(p, outgoing)
             return
+        if p.shifting:
+            p.shifting.append((outgoing, answer))
+        else:
+            self._take_answer(p, outgoing, answer)
+
+    def _take_answer(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> None:
         if answer.error != NONE:
-            p.holed = None if answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER else outgoing
+            p.holed = None if answer.error in _ANOTHER_FIRST else outgoing
             self._refused(p, outgoing, answer)
             return
-        if answer.base_offset != p.ack_target and not self._shifted(p, outgoing, answer):
+        if answer.base_offset != p.ack_target:
+            self._shifted(p, outgoing, answer)
             return
         p.acknowledged(outgoing, answer.base_offset)
+        self._notes.acknowledged(p, len(outgoing.data))
         self._go_on(p)
         self._syncs.acknowledged(
             p.source, outgoing.first_source, outgoing.last_source, p.ack_target - 1
         )
-        if not p.reading and p.queued_bytes <= self._desk.context.fetch_max_bytes // 2:
+        if not p.reading and p.queued_bytes <= self._state.context.fetch_max_bytes // 2:
             self._drained(p)
 
-    def _shifted(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> bool:
+    def _shifted(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> None:
         """The batch is not where the ledger said: somebody else wrote, or the log lost its tail."""
-        shift = answer.base_offset - p.ack_target
-        if shift < 0 or p.place is None:
-            self._desk.disturb(p, f"{p.target} is shorter than the ledger says by {-shift}")
-            return False
-        self._surprises.pushed(p, p.ack_target, answer.base_offset)
-        p.target_next += shift
-        runs = [Run(outgoing.sequence, outgoing.first_source, answer.base_offset)]
-        # Runs that were announced meanwhile move along with it.
-        runs += [
-            run._replace(target=run.target + shift)
-            for run in self._desk.ledger.at(p.place).after(outgoing.sequence)
-        ]
-        try:
-            self._desk.ledger.write([Entry(p.place, runs, shift=True)])
-        except WireError as error:
-            self._desk.disturb(p, f"the ledger cannot be written: {error}")
-            return False
-        return True
+        shift, place = answer.base_offset - p.ack_target, p.place
+        if shift < 0 or place is None:
+            self._state.disturb(p, f"{p.target} is shorter than the ledger says by {-shift}")
+            return
+        if self._divergence.pushed(p, p.ack_target, answer.base_offset):
+            self._report_pushed(p)
+        self._state.shift(p, shift)
+        # It and the answers behind it are taken in when the ledger has it.
+        p.shifting.appendleft((outgoing, answer))
+        ledger, attempt = self._state.ledger, p.resumes
+        staged, contiguous = p.sequence, p.contiguous
+
+        def write() -> None:
+            runs = [Run(outgoing.sequence, outgoing.first_source, answer.base_offset)]
+            # What is queued behind it moves along. What somebody else announced
+            # ahead of us is announced anew when it is read: the gap before it may be smaller then.
+            runs += [
+                run._replace(target=run.target + shift)
+                for run in ledger.at(place).after(outgoing.sequence)
+                if run.sequence < staged or run[:2] == (staged, contiguous)
+            ]
+            ledger.write([Entry(place, runs, shift=True)])
+
+        def written(_: None) -> None:
+            if p.active and p.resumes == attempt:
+                p.ack_target += shift
+                self._take_answers(p)
+
+        def failed(error: WireError) -> None:
+            if p.active and p.resumes == attempt:
+                self._state.disturb(p, f"the ledger cannot be written: {error}")
+
+        self._background.run(self.cluster.lane, write, written, failed)
+
+    def _take_answers(self, p: PartitionCopy) -> None:
+        """Take in the answers that have waited for the ledger, up to the next shift among them."""
+        waiting = list(p.shifting)
+        p.shifting.clear()
+        while waiting and p.active and not p.shifting:
+            item, answer = waiting.pop(0)
+            if isinstance(item, Gap):
+                self._take_marked(p, item, answer.error)
+            else:
+                self._take_answer(p, item, answer)
+        if p.active:
+            p.shifting.extend(waiting)
+
+    def _report_pushed(self, p: PartitionCopy) -> None:
+        first, until, count = p.foreign_first, p.foreign_last, p.foreign_count
+        p.foreign_count, p.foreign_told = 0, time.time()
+        self._background.run(
+            self.cluster.lane,
+            lambda: self._divergence.report_pushed(p, first, until, count),
+            lambda _: None,
+            lambda _: None,
+        )
 
     def _refused(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> None:
         name = error_name(answer.error)
-        if answer.error == OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if answer.error in _ANOTHER_FIRST:
             # The usual end of a race, and no reason to wait; but a second one in a row is.
-            self._desk.disturb(p, f"another writer was first: {name}", pause=p.attempts > 0)
+            self._state.disturb(p, f"another writer was first: {name}", pause=p.attempts > 0)
             p.attempts += 1
         elif answer.error == CORRUPT_MESSAGE:
             # The records of large batches are not read here: look closer when reading them again,
             # so that damage on the source is told from damage on the way.
             p.rules = p.rules._replace(suspicious=True)
-            self._desk.disturb(p, f"{p.target} refused a batch: {name}")
+            self._state.disturb(p, f"{p.target} refused a batch: {name}")
         elif is_retriable(answer.error):
-            self._desk.disturb(p, hindrance(p, self._desk.context, answer.error))
+            self._state.disturb(p, hindrance(p, self._state.context, answer.error))
         else:
             self._refuse(p, outgoing, answer)
 
     def _refuse(self, p: PartitionCopy, outgoing: Outgoing, answer: Produced) -> None:
         """The target does not want these records, whatever is done: find out which, then policy."""
         name = error_name(answer.error)
-        if answer.error == MESSAGE_TOO_LARGE and (limit := self._limit(p)) < p.rules.max_bytes:
-            # Read it again, and split it.
-            p.rules = p.rules._replace(max_bytes=limit)
-            self._desk.disturb(p, f"{p.target} takes {limit} bytes at once", pause=False)
+        if answer.error == MESSAGE_TOO_LARGE and not answer.records:
+            # Read it again, and split it, if the topic takes less than we thought.
+            p.too_large = refusal(p, self._state.context, outgoing, answer)
+            self._state.disturb(p, f"{p.target} refused a batch: {name}", pause=False)
             return
-        if answer.records and self._desk.context.quarantine_topic is not None:
+        if answer.records and self._state.context.quarantine_topic is not None:
             offsets = outgoing.offsets()
             refused = {offsets[i]: f"{name}: {why}" for i, why in answer.records.items()}
             p.rules = p.rules._replace(refused={**p.rules.refused, **refused})
-            self._desk.disturb(p, f"{p.target} refused {len(refused)} records", pause=False)
+            self._state.disturb(p, f"{p.target} refused {len(refused)} records", pause=False)
             return
-        self._desk.fail(p, refusal(p, self._desk.context, outgoing, answer))
-
-    def _limit(self, p: PartitionCopy) -> int:
-        """The target topic's max.message.bytes as of now, as large as can be if it is secret."""
-        try:
-            found = configs.describe(self._cluster.client, [p.target.topic], ["max.message.bytes"])
-        except WireError:
-            return 1 << 30
-        return int(found.value(p.target.topic, "max.message.bytes", str(1 << 30)))
+        self._state.fail(p, refusal(p, self._state.context, outgoing, answer))
 
 
 def hindrance(p: PartitionCopy, context: FlowContext, error: int) -> str:
@@ -517,7 +613,7 @@ def refusal(
     which = ", ".join(named) + more
     if not named:
         which = f"source offsets {outgoing.first_source} to {outgoing.last_source}"
-        which += f" ({answer.message})" if answer.message else ""
+        which += f" ({shown(answer.message)})" if answer.message else ""
     return PartitionError(
         "target.refused",
         f"{p.target} on {context.flow.target} refuses records of {p.source}:"

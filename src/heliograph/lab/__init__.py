@@ -1,9 +1,9 @@
 """Real Kafka clusters on this machine, for the demo, the tests and the benchmarks."""
 
-from heliograph.lab.artifacts import Artifact, classpath
+from heliograph.jvm.artifacts import Artifact, classpath
+from heliograph.jvm.java import find_java
 from heliograph.lab.broker import Broker
 from heliograph.lab.cluster import DEFAULT_KAFKA_VERSION, Cluster
-from heliograph.lab.java import find_java
 from heliograph.lab.lab import Lab
 from heliograph.lab.mirror_maker import MirrorMaker2
 

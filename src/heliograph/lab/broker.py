@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heliograph.lab.process import MARKER, JavaProcess
 
-__all__ = ["HOST", "Broker", "free_ports"]
+__all__ = ["HOST", "Broker", "free_ports", "stop_file"]
 
 HOST = "127.0.0.1"
 # Below Linux's range for outgoing connections (32768 up): a client that keeps dialling a killed
@@ -35,6 +35,11 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def stop_file(cluster_folder: Path, node_id: int) -> Path:
+    """While it is there, the lab keeps the broker stopped."""
+    return cluster_folder / f"node-{node_id}.stopped"
+
+
 class Broker(JavaProcess):
     """A Kafka node; starts again on the same ports with the same data.
 
@@ -56,9 +61,11 @@ class Broker(JavaProcess):
         lab_folder: Path,
         classpath: str,
         heap: str,
+        jvm_flags: Sequence[str],
     ) -> None:
         """Writes the node's properties file. ``probe_port`` is a PLAINTEXT listener."""
         self.node_id, self.port, self._probe_port = node_id, port, probe_port
+        self._stopped_on_demand = False
         self.advertised_port = advertised_port
         self.properties_path = folder / f"node-{node_id}.properties"
         self.data_folder = Path(properties["log.dirs"])
@@ -72,7 +79,7 @@ class Broker(JavaProcess):
             [str(self.properties_path)],
             classpath=classpath,
             folder=folder,
-            jvm_flags=[*flags, "-Djava.awt.headless=true"],
+            jvm_flags=[*flags, "-Djava.awt.headless=true", *jvm_flags],
         )
 
     @property
@@ -89,6 +96,20 @@ class Broker(JavaProcess):
     def formatted(self) -> bool:
         """Whether the data folder belongs to a cluster already."""
         return (self.data_folder / "meta.properties").exists()
+
+    def obey_stop_file(self) -> bool:
+        """Stops or starts as ``stop_file`` says; returns whether it should be running.
+
+        A broker that died by itself stays dead.
+        """
+        wanted = not stop_file(self.folder, self.node_id).exists()
+        if self._stopped_on_demand and wanted:
+            self._stopped_on_demand = False
+            self.start()
+        elif not wanted and not self._stopped_on_demand:
+            self._stopped_on_demand = True
+            self.stop()
+        return wanted
 
     def live_brokers(self, timeout_s: float = 1.0) -> int:
         """How many unfenced brokers this one knows of; 0 when it does not answer."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -10,14 +12,54 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heliograph.errors import LabError
-from heliograph.lab.artifacts import Artifact, classpath
+from heliograph.jvm.archive import archive_path, load_flags, write_flag
+from heliograph.jvm.artifacts import Artifact, classpath
 from heliograph.lab.broker import HOST, Broker, free_ports
-from heliograph.lab.process import abandon, run_java, stop_all
+from heliograph.lab.process import abandon, java_command, run_java, stop_all
 from heliograph.lab.security import USER, Security
 
-__all__ = ["DEFAULT_KAFKA_VERSION", "Cluster"]
+__all__ = [
+    "DEFAULT_KAFKA_VERSION",
+    "SHORT_LIVED",
+    "Cluster",
+    "build_kafka_archive",
+    "kafka_archive",
+]
 
 DEFAULT_KAFKA_VERSION = "4.3.1"
+#: A start takes 5 s; on a machine that does a lot else it may take minutes.
+READY_SECONDS = 600.0
+# The first compiler tier alone: halves the CPU of a start, and costs throughput after minutes.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_ARCHIVE_SECONDS = 120.0
+#: What StorageTool wrote for a node in this process, by all that it depends on: name and content.
+_formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
+
+
+def kafka_archive(kafka_version: str) -> Path:
+    """Where the class archive of a version's brokers and tools is, or will be."""
+    return archive_path(f"kafka-{kafka_version}", classpath(kafka_version, Artifact.KAFKA))
+
+
+def build_kafka_archive() -> Path:
+    """Start a broker of the lab's usual version once, and keep its classes for later starts.
+
+    Raises:
+        LabError: ``jvm.archive`` if Java wrote none, and whatever ``Cluster`` raises.
+    """
+    path = kafka_archive(DEFAULT_KAFKA_VERSION)
+    path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster("archive", Path(folder), jvm_flags=[write_flag(path)])
+        try:
+            cluster.start()
+            cluster.wait_ready()
+        finally:
+            cluster.stop(_ARCHIVE_SECONDS)
+    if not path.is_file():
+        hint = "labs start slower without it, and work all the same"
+        raise LabError("jvm.archive", f"Java did not write {path}", hint)
+    return path
 
 
 class Cluster:
@@ -39,6 +81,7 @@ class Cluster:
         lab_folder: Path | None = None,
         authorizer: bool = False,
         advertised: Sequence[int] = (),
+        jvm_flags: Sequence[str] = SHORT_LIVED,
     ) -> None:
         """Fetches Kafka when needed and writes the nodes' files; nothing runs before ``start``.
 
@@ -55,12 +98,17 @@ class Cluster:
             authorizer: whether rights count: alice may do everything, ``security.GUESTS`` nothing.
             advertised: a port per broker where clients are told to go, for proxies between them and
                 the brokers; none: straight to the brokers.
+            jvm_flags: of the brokers, beside heap and collector; none for measurements.
         """
         self.alias, self.folder = alias, folder.resolve()
         self.kafka_version = kafka_version
         self.folder.mkdir(parents=True, exist_ok=True)
         self.security = Security.create(security, self.folder, authorizer)
         self._classpath = classpath(kafka_version, Artifact.KAFKA)
+        self._archive = load_flags(kafka_archive(kafka_version))
+        self._kind = (
+            kafka_version, *self.security.format_arguments(), *sorted((settings or {}).items()),
+        )  # fmt: skip
         ports = free_ports(3 * brokers)
         clients, internals, controllers = (ports[i::3] for i in range(3))
         fronts = list(advertised) or clients
@@ -84,6 +132,8 @@ class Cluster:
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
+            # Nothing is written while nothing happens: idle brokers leave the cores to others.
+            "metadata.max.idle.interval.ms": "0",
             **self.security.broker_properties(),
             **(settings or {}),
         }
@@ -110,6 +160,7 @@ class Cluster:
                 lab_folder=lab_folder or self.folder,
                 classpath=self._classpath,
                 heap=heap,
+                jvm_flags=[*self._archive, *jvm_flags],
             )
             for i in range(1, brokers + 1)
         )
@@ -146,26 +197,45 @@ class Cluster:
         }
 
     def begin_format(self) -> list[subprocess.Popen[str]]:
-        """Starts Kafka's StorageTool for each node without data; ``finish_format`` waits for it."""
+        """Formats each node without data; ``finish_format`` waits for it.
+
+        By Kafka's StorageTool, a JVM for each; from the second cluster of a kind on by copying.
+        """
         kept = self.folder / "cluster.id"
         if not kept.exists():
-            kept.write_text(_new_cluster_id(), "utf-8")
+            kept.write_text(_new_id(), "utf-8")
         args = [
             "format",
             "--cluster-id",
             kept.read_text("utf-8"),
             *self.security.format_arguments(),
         ]
+        fresh = [broker for broker in self.brokers if not broker.formatted]
+        if self._kind in _formatted:
+            for broker in fresh:
+                self._format_alike(broker, kept.read_text("utf-8"))
+            return []
         return [
             run_java(
-                "kafka.tools.StorageTool",
-                [*args, "--config", str(broker.properties_path)],
-                classpath=self._classpath,
-                folder=self.folder,
+                java_command(
+                    "kafka.tools.StorageTool",
+                    [*args, "--config", str(broker.properties_path)],
+                    classpath=self._classpath,
+                    folder=self.folder,
+                    jvm_flags=self._archive,
+                )
             )
-            for broker in self.brokers
-            if not broker.formatted
+            for broker in fresh
         ]
+
+    def _format_alike(self, broker: Broker, cluster_id: str) -> None:
+        own = {"node.id": broker.node_id, "cluster.id": cluster_id, "directory.id": _new_id()}
+        broker.data_folder.mkdir()
+        for name, content in _formatted[self._kind].items():
+            for key, value in own.items() if name == "meta.properties" else ():
+                pattern = rb"(?m)^%s=.*$" % re.escape(key.encode())
+                content = re.sub(pattern, f"{key}={value}".encode(), content)  # noqa: PLW2901
+            (broker.data_folder / name).write_bytes(content)
 
     def finish_format(self, tools: list[subprocess.Popen[str]]) -> None:
         """Waits for what ``begin_format`` started.
@@ -179,6 +249,9 @@ class Cluster:
                 abandon(tools)
                 message = f"Kafka's StorageTool refused cluster {self.alias}:\n{out}{err}"
                 raise LabError("lab.format", message.rstrip(), f"Settings are in {self.folder}.")
+        if len(tools) == len(self.brokers):
+            written = self.brokers[0].data_folder.iterdir()
+            _formatted[self._kind] = {path.name: path.read_bytes() for path in written}
 
     def start(self) -> None:
         """Formats what is new and starts every broker that is not running; see ``wait_ready``."""
@@ -190,7 +263,7 @@ class Cluster:
         for broker in self.brokers:
             broker.start()
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = READY_SECONDS) -> None:
         """Waits until every broker answers and knows all the others as alive.
 
         Raises:
@@ -203,8 +276,9 @@ class Cluster:
                 if time.monotonic() > deadline:
                     message = (
                         f"Cluster {self.alias}, {broker.name}: no answer in {timeout_s:.0f} s."
+                        f" {broker.condition()}"
                     )
-                    hint = f"See {broker.log_path}; a loaded machine may need a longer timeout."
+                    hint = f"See {broker.log_path}; is the machine busy with something else?"
                     raise LabError("lab.timeout", f"{message}\n{broker.log_tail()}", hint)
                 time.sleep(0.05)
 
@@ -213,7 +287,7 @@ class Cluster:
         stop_all(self.brokers, grace_s)
 
 
-def _new_cluster_id() -> str:
+def _new_id() -> str:
     """A random id as Kafka makes them: one that begins with a dash would look like an option."""
     while True:
         made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -11,14 +11,30 @@ from types import TracebackType
 from typing import Self, TextIO, TypeVar
 
 from heliograph.errors import LabError
+from heliograph.jvm.archive import load_flags
+from heliograph.jvm.artifacts import Artifact, classpath
 from heliograph.lab import state
-from heliograph.lab.artifacts import Artifact, classpath
-from heliograph.lab.cluster import DEFAULT_KAFKA_VERSION, Cluster
-from heliograph.lab.process import abandon, run_java, stop_all
+from heliograph.lab.cluster import (
+    DEFAULT_KAFKA_VERSION,
+    READY_SECONDS,
+    SHORT_LIVED,
+    Cluster,
+    kafka_archive,
+)
+from heliograph.lab.process import abandon, java_command, run_java, stop_all
 
-__all__ = ["Lab"]
+__all__ = ["Lab", "tool_command"]
 
 _T = TypeVar("_T")
+
+
+def tool_command(kafka_version: str, folder: Path, main: str, args: Sequence[str]) -> list[str]:
+    """The command line of one of Kafka's own tools; see ``Lab.tool``."""
+    name = main if "." in main else f"org.apache.kafka.tools.{main}"
+    # Kafka first: its class archive serves every class path that begins with its jars.
+    path = classpath(kafka_version, Artifact.KAFKA, Artifact.KAFKA_TOOLS, Artifact.CONNECT_MIRROR)
+    flags = load_flags(kafka_archive(kafka_version))
+    return java_command(name, args, classpath=path, folder=folder, jvm_flags=flags)
 
 
 def _of(alias: str, value: _T | Mapping[str, _T]) -> _T:
@@ -43,6 +59,7 @@ class Lab:
         security: str | Mapping[str, str | None] | None = None,
         authorizer: bool | Mapping[str, bool] = False,
         advertised: Mapping[str, Sequence[int]] | None = None,
+        jvm_flags: Sequence[str] = SHORT_LIVED,
     ) -> None:
         """Describes the lab; nothing is fetched, written or started before ``start``.
 
@@ -56,6 +73,7 @@ class Lab:
             security: see ``Cluster``; per cluster, or one for each.
             authorizer: likewise.
             advertised: see ``Cluster``; by alias, for those whose clients shall go elsewhere.
+            jvm_flags: see ``Cluster``.
 
         Raises:
             LabError: ``lab.bad-alias``, ``lab.bad-brokers``.
@@ -66,7 +84,7 @@ class Lab:
         self.clusters: dict[str, Cluster] = {}
         self._brokers, self._version, self._security = brokers, kafka_version, security
         self._settings, self._heap, self._authorizer = settings or {}, heap, authorizer
-        self._advertised = advertised or {}
+        self._advertised, self._jvm_flags = advertised or {}, jvm_flags
         self._lock: TextIO | None = None
 
     def __getitem__(self, alias: str) -> Cluster:
@@ -89,7 +107,7 @@ class Lab:
         """A ready-made mm2.properties: the first cluster mirrored to each of the others."""
         return self.folder / "mm2.properties"
 
-    def start(self, timeout_s: float = 90.0) -> None:
+    def start(self, timeout_s: float = READY_SECONDS) -> None:
         """Starts every cluster, all at once, and waits until they serve.
 
         Raises:
@@ -131,7 +149,9 @@ class Lab:
             self._lock.close()
             self._lock = None
 
-    def tool(self, main: str, *args: str, stdin: str | None = None, timeout_s: float = 60.0) -> str:
+    def tool(
+        self, main: str, *args: str, stdin: str | None = None, timeout_s: float = 180.0
+    ) -> str:
         """Runs one of Kafka's own command-line tools and returns its standard output.
 
         MM2's formatters (``org.apache.kafka.connect.mirror.formatters.*``) are on its class path.
@@ -145,10 +165,8 @@ class Lab:
         Raises:
             LabError: ``lab.tool``: a non-zero exit code or a timeout, with all it said.
         """
-        name = main if "." in main else f"org.apache.kafka.tools.{main}"
-        version = _of(self.aliases[0], self._version)
-        path = classpath(version, Artifact.KAFKA_TOOLS, Artifact.CONNECT_MIRROR, Artifact.KAFKA)
-        with run_java(name, args, classpath=path, folder=self.folder, stdin=stdin) as process:
+        command = tool_command(_of(self.aliases[0], self._version), self.folder, main, args)
+        with run_java(command, stdin=stdin) as process:
             try:
                 out, err = process.communicate(stdin, timeout=timeout_s)
             except subprocess.TimeoutExpired:
@@ -156,8 +174,7 @@ class Lab:
                 out, err = process.communicate()
                 err += f"\nkilled after {timeout_s:.0f} s"
         if process.returncode != 0:
-            command = " ".join((main, *args))
-            message = f"{command}: exit code {process.returncode}\n{out}{err}"
+            message = f"{' '.join((main, *args))}: exit code {process.returncode}\n{out}{err}"
             raise LabError("lab.tool", message.rstrip())
         return out
 
@@ -173,6 +190,7 @@ class Lab:
             lab_folder=self.folder,
             authorizer=_of(alias, self._authorizer),
             advertised=self._advertised.get(alias, ()),
+            jvm_flags=self._jvm_flags,
         )
 
     def _take_folder(self) -> None:

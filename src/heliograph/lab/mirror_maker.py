@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from heliograph.lab.artifacts import Artifact, classpath
+from heliograph.jvm.artifacts import Artifact, classpath
 from heliograph.lab.cluster import DEFAULT_KAFKA_VERSION
 from heliograph.lab.process import MARKER, JavaProcess
 
@@ -21,6 +22,7 @@ class MirrorMaker2(JavaProcess):
         heap: str = "2g",
         version: str = DEFAULT_KAFKA_VERSION,
         name: str = "mm2",
+        jvm_flags: Sequence[str] = (),
     ) -> None:
         """Describes the process; ``start`` runs it.
 
@@ -30,11 +32,12 @@ class MirrorMaker2(JavaProcess):
             heap: -Xmx; 2 GB is what its script sets.
             version: of Kafka.
             name: of the log file, when several share a folder.
+            jvm_flags: more of them; none for measurements.
         """
         folder = Path(folder).resolve()
         # KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh, so that measurements are fair to MM2.
         gc = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
-        flags = [f"{MARKER}{folder}", "-Xms256M", f"-Xmx{heap}", "-server", *gc]
+        flags = [f"{MARKER}{folder}", "-Xms256M", f"-Xmx{heap}", "-server", *gc, *jvm_flags]
         super().__init__(
             name,
             "org.apache.kafka.connect.mirror.MirrorMaker",

@@ -12,11 +12,13 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from heliograph.errors import LabError
-from heliograph.lab import _leash
-from heliograph.lab.java import find_java
+import psutil
 
-__all__ = ["MARKER", "JavaProcess", "abandon", "run_java", "stop_all"]
+from heliograph.errors import LabError
+from heliograph.jvm.java import find_java
+from heliograph.lab import _leash
+
+__all__ = ["MARKER", "JavaProcess", "abandon", "java_command", "run_java", "stop_all"]
 
 # Every JVM of a lab carries -Dheliograph.lab=<folder>: `lab down` kills nothing without it.
 MARKER = "-Dheliograph.lab="
@@ -42,15 +44,20 @@ def log4j_flag(folder: Path, level: str) -> str:
     return f"-Dlog4j2.configurationFile={path}"
 
 
-def run_java(
-    main: str, args: Sequence[str], *, classpath: str, folder: Path, stdin: str | None = None
-) -> subprocess.Popen[str]:
-    """Starts a short-lived Java tool with captured output; ``communicate`` passes ``stdin`` on."""
+def java_command(
+    main: str, args: Sequence[str], *, classpath: str, folder: Path, jvm_flags: Iterable[str] = ()
+) -> list[str]:
+    """The command line of a short-lived Java tool; writes its log4j file into ``folder``."""
     # A tool lives for a second: the C1 compiler and the serial collector start fastest.
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *jvm_flags]
     flags += [log4j_flag(folder / "logs", "ERROR"), "-cp", classpath]
+    return [str(find_java()), *flags, main, *args]
+
+
+def run_java(command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
+    """Starts a tool with captured output; ``communicate`` passes ``stdin`` on."""
     return subprocess.Popen(
-        [str(find_java()), *flags, main, *args],
+        command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -185,6 +192,20 @@ class JavaProcess:
         with self.log_path.open("rb") as log:
             log.seek(max(0, self.log_path.stat().st_size - 400 * lines))
             return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
+
+    def condition(self) -> str:
+        """Whether the JVM runs, waits or is stopped, and what it has used: why it may be slow."""
+        try:
+            process = psutil.Process(self.pid)
+            used = sum(process.cpu_times()[:2])
+            load, cores = psutil.getloadavg()[0], psutil.cpu_count()
+            state = process.status()
+        except psutil.Error as error:
+            return str(error)
+        return (
+            f"Process {self.pid} is {state} and has used {used:.1f} s of CPU;"
+            f" the machine has {cores} cores and a load of {load:.0f}."
+        )
 
     def require_running(self) -> None:
         """Raises LabError ``lab.died`` with the end of the log when the JVM has ended."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliograph.errors import LabError
-from heliograph.lab.java import find_java
+from heliograph.jvm.java import find_java
 
 __all__ = ["GUESTS", "PASSWORD", "USER", "Security"]
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -202,17 +203,19 @@ def stop(lab: LabState, grace_s: float = 10.0) -> int:
     """
     count = len(lab.live_nodes)
     if lab.supervisor_alive and lab.supervisor_pid != os.getpid():
-        supervisor = psutil.Process(lab.supervisor_pid)
-        supervisor.terminate()
-        try:
-            supervisor.wait(grace_s)
-        except psutil.TimeoutExpired:
-            supervisor.kill()
+        with suppress(psutil.NoSuchProcess):  # ended by itself since
+            supervisor = psutil.Process(lab.supervisor_pid)
+            supervisor.terminate()
+            try:
+                supervisor.wait(grace_s)
+            except psutil.TimeoutExpired:
+                supervisor.kill()
     # Read again: the supervisor may have restarted a broker since. Linux kills them with it.
     deadline = time.monotonic() + 2.0
     current = read(lab.folder) or lab
     while current.live_nodes and time.monotonic() < deadline:
         time.sleep(0.05)
     for node in current.live_nodes:
-        psutil.Process(node.pid).kill()
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(node.pid).kill()
     return count

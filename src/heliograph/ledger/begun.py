@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from heliograph.ledger.codec import Place, split
-from heliograph.ledger.store import LedgerStore
-from heliograph.wire.cluster import ClusterClient
+from heliograph.ledger.follower import View
 
 _RUNS = ("runs/", "packed/")
 
 
-class BegunPlaces(LedgerStore):
-    """Follows the ledger topic for the places that have runs, and appends to it.
+class BegunPlaces(View):
+    """The places that have runs; for readers of another flow's ledger, who need no more of it."""
 
-    Used by the driver, in one thread at a time. As the `Registry`, it leaves the runs out.
-    """
-
-    def __init__(self, client: ClusterClient, topic: str) -> None:
-        super().__init__(client, topic)
+    def __init__(self) -> None:
         self.all: set[Place] = set()
 
-    def _take(self, offset: int, key: bytes, value: bytes | None) -> bool:
+    def forget(self) -> None:
+        """Begin again."""
+        self.all = set()
+
+    def take(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """One record of the topic."""
         place, rest = split(key)
-        begun = place is not None and value is not None and rest.startswith(_RUNS)
-        if begun and place is not None:
+        if place is not None and value is not None and rest.startswith(_RUNS):
             self.all.add(place)
-        return begun

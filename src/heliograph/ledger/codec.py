@@ -7,16 +7,20 @@
     cut/<place>/<seq>/<nonce>           -> a packed run: from here on, the source goes on anew
     epoch/<place>/<seq>/<epoch>/<nonce> -> JSON: leader epoch of the source's records from here on
     inherited/<place>/<target offset>   -> JSON: what MM2 had written to the target before
+    era/<place>/<epoch>/<nonce>         -> JSON: the sequence from which this epoch is written
+    known/<place>/                      -> five numbers: what was acknowledged; the last one counts
 
-A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. No
-key of a place is written twice, so that compaction never decides anything: of two equal keys it
-would keep the later record, while here the first counts. Only a tombstone removes a record, and is
-written only for what a packed record says as well (`LedgerKeeper`). Readers ignore tombstones.
+A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. Of a
+place only ``known`` is written twice under one key: there the last record counts. Everywhere else
+the first counts, while compaction would keep the last, so compaction must never decide anything.
+Only a tombstone removes a record, and is written only for what a packed record says as well
+(`LedgerKeeper`). Readers ignore tombstones.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import uuid
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -26,9 +30,11 @@ from typing import NamedTuple
 from heliograph.ledger.columns import Run
 from heliograph.ledger.epochs import EpochMark
 from heliograph.ledger.inheritance import Blur, Inheritance
+from heliograph.ledger.known import Era, Known
 from heliograph.ledger.packing import pack, put_varint, take_varint, unpack
 
 _PACKED_VERSION = 1
+_KNOWN = struct.Struct(">qqqqi")
 
 
 class Place(NamedTuple):
@@ -91,6 +97,20 @@ class Inherited(NamedTuple):
     inheritance: Inheritance
 
 
+class NewEra(NamedTuple):
+    """How the records of a place are numbered on the wire from some sequence on."""
+
+    place: Place
+    era: Era
+
+
+class Acknowledged(NamedTuple):
+    """What is known of a place."""
+
+    place: Place
+    known: Known
+
+
 def encode_signature(signature: Signature) -> tuple[bytes, bytes]:
     """(key, value) of a signature record."""
     value = {"source.cluster": signature.source_cluster, "target.cluster": signature.target_cluster}
@@ -134,6 +154,17 @@ def encode_inherited(inherited: Inherited) -> tuple[bytes, bytes]:
     return key_of(inherited.place, f"inherited/{end}"), json.dumps(value).encode()
 
 
+def encode_era(new: NewEra, nonce: str) -> tuple[bytes, bytes]:
+    """(key, value) of an era."""
+    key = key_of(new.place, f"era/{new.era.epoch}/{nonce}")
+    return key, json.dumps({"sequence": new.era.sequence}).encode()
+
+
+def encode_known(acknowledged: Acknowledged) -> tuple[bytes, bytes]:
+    """(key, value) of what is known: always the same key, so that compaction keeps the last."""
+    return key_of(acknowledged.place, "known/"), _KNOWN.pack(*acknowledged.known)
+
+
 def key_of(place: Place, rest: str) -> bytes:
     """The key that `split` takes apart."""
     kind, _, rest = rest.partition("/")
@@ -152,7 +183,8 @@ def split(key: bytes) -> tuple[Place | None, str]:
     return place, f"{kind}/{rest}"
 
 
-Fact = Signature | Entry | Cut | Epoch | Packed | Inherited
+Fact = Signature | Entry | Cut | Epoch | Packed | Inherited | NewEra | Acknowledged
+_OF_A_PLACE = frozenset({"runs", "shift", "cut", "epoch", "packed", "inherited", "era", "known"})
 
 
 def decode(key: bytes, value: bytes) -> Fact | None:
@@ -161,9 +193,13 @@ def decode(key: bytes, value: bytes) -> Fact | None:
     if kind == "signature":
         content = json.loads(value)
         return Signature(int(rest[0]), content["source.cluster"], content["target.cluster"])
-    if kind in {"runs", "shift", "cut", "epoch", "packed", "inherited"}:
+    if kind in _OF_A_PLACE:
         topic, partition, source_id, target_id = rest[:4]
         place = Place(topic, int(partition), uuid.UUID(source_id), uuid.UUID(target_id))
+        if kind == "known":
+            return Acknowledged(place, Known._make(_KNOWN.unpack(value)))
+        if kind == "era":
+            return NewEra(place, Era(int(rest[4]), int(json.loads(value)["sequence"])))
         if kind == "cut":
             return Cut(place, unpack(value)[0])
         if kind == "epoch":

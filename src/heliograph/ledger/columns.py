@@ -51,6 +51,13 @@ class RunColumns(Sequence[Run]):
     def __repr__(self) -> str:
         return f"RunColumns({list(self)})"
 
+    def copy(self) -> RunColumns:
+        """Equal runs that change on their own."""
+        made = RunColumns()
+        made.sequences, made.sources = self.sequences[:], self.sources[:]
+        made.targets = self.targets[:]
+        return made
+
     def append(self, run: Run) -> None:
         """Add a run at the end: the usual case, and the quick one."""
         self.sequences.append(run.sequence)

@@ -1,9 +1,9 @@
 """Which leader epoch of the source each mirrored record is of. Pure values.
 
-Of two logs of a partition, those records are the same that have the same offset and the same epoch.
-So the epoch of the last mirrored record tells whether the source still has it (`copy.divergence`).
-Marks count records by sequence, which only ever grows, and not by source offset: after an unclean
-election, one offset has had records of several epochs.
+Two records of a partition with the same offset and the same leader epoch are the same record. So if
+the source's record at the offset of the last mirrored one has another epoch, the source has lost
+what was mirrored (copy.leader_epochs). Marks name records by sequence, which only ever grows, and
+not by source offset: after an unclean election one offset has had records of several epochs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ class EpochTrail:
 
     def __init__(self) -> None:
         self._marks: list[EpochMark] = []
+
+    def copy(self) -> EpochTrail:
+        """Equal marks that change on their own."""
+        made = EpochTrail()
+        made._marks = list(self._marks)
+        return made
 
     @property
     def marks(self) -> Sequence[EpochMark]:

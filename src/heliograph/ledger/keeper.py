@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heliograph.ledger.codec import Packed, Place, encode_packed, key_of, split
 from heliograph.ledger.columns import Run
+from heliograph.ledger.follower import Reached, View
 from heliograph.ledger.packing import pack
-from heliograph.ledger.store import LedgerStore, Pair, batches_of
-from heliograph.wire import admin
-from heliograph.wire.cluster import ClusterClient
+from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.topic_log import Pair
 from heliograph.wire.metadata import NO_ID
 
 #: Runs of one packed record: key and headers are then some 2 % of it, and rewriting the last one
@@ -92,29 +92,43 @@ class _Rewrite(NamedTuple):
         ]
 
 
-class LedgerKeeper(LedgerStore):
-    """A store that also knows which records the topic is made of, and rewrites them."""
+class _RecordIndex(View):
+    """Which records the topic is made of."""
 
-    def __init__(self, client: ClusterClient, topic: str) -> None:
-        super().__init__(client, topic)
-        self._records: dict[Place, _Records] = {}
-        self._unconfirmed: set[bytes] = set()
+    def __init__(self) -> None:
+        self.of: dict[Place, _Records] = {}
+
+    def forget(self) -> None:
+        self.of = {}
+
+    def take(self, offset: int, key: bytes, value: bytes | None) -> None:
+        place, rest = split(key)
+        if place is None:
+            return
+        if value is not None:
+            self.of.setdefault(place, _Records()).note(rest)
+        elif place in self.of:
+            self.of[place].forget(rest)
+
+
+class LedgerKeeper:
+    """Knows which records a ledger's topic is made of, and rewrites them. One thread at a time.
+
+    Others may read and write the same store meanwhile. What is decided from several facts is
+    decided while ``follower.folding`` is held.
+    """
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self._follower = store.follower
+        self._index = _RecordIndex()
+        self._follower.attach(self._index)
 
     @property
     def places(self) -> Collection[Place]:
         """All that the topic has records of."""
-        return self._records.keys()
-
-    def _take(self, offset: int, key: bytes, value: bytes | None) -> bool:
-        counts = super()._take(offset, key, value)
-        if counts:
-            self._unconfirmed.discard(key)
-        place, rest = split(key)
-        if place is not None and value is not None:
-            self._records.setdefault(place, _Records()).note(rest)
-        elif place in self._records:
-            self._records[place].forget(rest)
-        return counts
+        with self._follower.folding:
+            return set(self._index.of)
 
     def tidy(
         self,
@@ -131,21 +145,30 @@ class LedgerKeeper(LedgerStore):
             gone: target topics that do not exist any more; nothing is kept of them.
             least: how many records or runs there must be to remove.
         """
-        self.refresh()
-        self._remove([p for p in self._records if p.target_id in gone])
+        self._follower.refresh()
+        self._remove(gone)
         self._forget_epochs()
         successors = {_any_source(p): p for p in log_starts}
         for _ in range(_TRIES):
-            rewrites = []
-            for place in self._records:
-                successor = successors.get(_any_source(place), place)
-                log_start = None if self._follows(successor, place) else log_starts.get(place, 0)
-                rewrite = self._rewrite_of(place, log_start, least)
-                if rewrite is not None:
-                    rewrites.append(rewrite)
+            with self._follower.folding:
+                planned = self._follower.reached
+                rewrites = list(self._rewrites(log_starts, successors, least))
             if not rewrites:
                 return
-            self._carry_out(rewrites)
+            self._carry_out(rewrites, planned)
+
+    def _rewrites(
+        self,
+        log_starts: Mapping[Place, int],
+        successors: Mapping[tuple[str, int, uuid.UUID], Place],
+        least: int,
+    ) -> Iterator[_Rewrite]:
+        for place in self._index.of:
+            successor = successors.get(_any_source(place), place)
+            log_start = None if self._follows(successor, place) else log_starts.get(place, 0)
+            rewrite = self._rewrite_of(place, log_start, least)
+            if rewrite is not None:
+                yield rewrite
 
     def _follows(self, later: Place, earlier: Place) -> bool:
         """Whether a generation of the source topic was mirrored behind another one."""
@@ -153,38 +176,48 @@ class LedgerKeeper(LedgerStore):
         if later == earlier or NO_ID in {later.source_id, earlier.source_id}:
             return False
         # Who asks may not have heard of a re-created topic yet, and take the old one for the new.
-        new, old = self.at(later).runs, self.at(earlier).runs
+        new, old = self._store.at(later).runs, self._store.at(earlier).runs
         return bool(new and old) and new[0].target >= old[-1].target
 
-    def _remove(self, places: Sequence[Place]) -> None:
-        rests = {
-            p: (r.entries, r.packed, r.epochs, r.others) for p in places if (r := self._records[p])
-        }
-        self._append_all(
-            (key_of(place, rest), None)
-            for place, kinds in rests.items()
-            for kind in kinds
-            for rest in kind
-        )
-        for place in places:
-            del self._records[place]
-            self._places.pop(place, None)
+    def _remove(self, gone: Collection[uuid.UUID]) -> None:
+        with self._follower.folding:
+            places = [p for p in self._index.of if p.target_id in gone]
+            keys = [
+                key_of(place, rest)
+                for place in places
+                for r in (self._index.of[place],)
+                for kind in (r.entries, r.packed, r.epochs, r.others)
+                for rest in kind
+            ]
+        self._follower.append((key, None) for key in keys)
+        with self._follower.folding:
+            for place in places:
+                self._index.of.pop(place, None)
+            self._store.drop(places)
 
     def _forget_epochs(self) -> None:
         """Only the last records' epochs are asked for: how far an unclean election can reach."""
-        for place, records in self._records.items():
-            if len(records.epochs) < 2 * _EPOCHS_KEPT:
-                continue
-            counting = {(m.sequence, m.epoch) for m in self.at(place).epochs.marks}
-            # What is void goes first: it must not count again when what made it void is gone.
-            order = sorted((_mark_of(rest) in counting, _mark_of(rest), rest)
-                           for rest in records.epochs)  # fmt: skip
-            self._append_all((key_of(place, rest), None) for *_, rest in order[:-_EPOCHS_KEPT])
-        self.refresh()
+        with self._follower.folding:
+            void = [
+                key_of(place, rest)
+                for place, records in self._index.of.items()
+                if len(records.epochs) >= 2 * _EPOCHS_KEPT
+                for rest in self._void_epochs(place, records)
+            ]
+        self._follower.append((key, None) for key in void)
+        self._follower.refresh()
+
+    def _void_epochs(self, place: Place, records: _Records) -> list[str]:
+        """The records of epochs to remove, in the order to remove them in."""
+        counting = {(m.sequence, m.epoch) for m in self._store.at(place).epochs.marks}
+        # What is void goes first: it must not count again when what made it void is gone.
+        order = sorted((_mark_of(rest) in counting, _mark_of(rest), rest)
+                       for rest in records.epochs)  # fmt: skip
+        return [rest for *_, rest in order[:-_EPOCHS_KEPT]]
 
     def _rewrite_of(self, place: Place, log_start: int | None, least: int) -> _Rewrite | None:
         """What to do about a place; ``log_start`` None: its newest run is enough."""
-        ledger, records = self.at(place), self._records[place]
+        ledger, records = self._store.at(place), self._index.of[place]
         count = len(ledger.runs)
         if not count:
             return None
@@ -206,42 +239,39 @@ class LedgerKeeper(LedgerStore):
         covered = [rest for rest, begin in records.packed.items() if begin >= start]
         return _Rewrite(place, start, runs, [*records.entries, *covered])
 
-    def _carry_out(self, rewrites: Sequence[_Rewrite]) -> None:
-        planned_at = self._next_offset
+    def _carry_out(self, rewrites: Sequence[_Rewrite], planned: Reached) -> None:
+        """Write packed records, see that they count, and remove what they replace.
+
+        The runs of ``rewrites`` are the outcome of all entries before ``planned``.
+        """
         packed = {rewrite.place: rewrite.packed() for rewrite in rewrites}
         # Packing takes time, and the less of it passes between as_of and the append, the better.
-        self.refresh()
-        as_of = self._next_offset
+        self._follower.refresh()
+        with self._follower.folding:
+            now = self._follower.reached
+            if now.losses != planned.losses:
+                # The runs may be of entries that are gone.
+                return
+            # No entry of the place between ``planned`` and as_of.
+            still = [p for p in packed if self._store.touched(p) < planned.position]
         written: dict[Place, list[Pair]] = {
             place: [
-                encode_packed(p._replace(as_of=as_of), body, secrets.token_hex(4))
-                for p, body in records
+                encode_packed(p._replace(as_of=now.position), body, secrets.token_hex(4))
+                for p, body in packed[place]
             ]
-            for place, records in packed.items()
-            if self._touched.get(place, -1) < planned_at
+            for place in still
         }
-        self._unconfirmed = {key for pairs in written.values() for key, _ in pairs}
-        self._append_once([pair for pairs in written.values() for pair in pairs])
-        self.refresh()
-        self._append_all(
+        unconfirmed = {key for pairs in written.values() for key, _ in pairs}
+        self._store.unconfirmed = unconfirmed
+        self._follower.append_once(pair for pairs in written.values() for pair in pairs)
+        self._follower.refresh()
+        self._follower.append(
             (key_of(place, rest), None)
             for place, _, _, obsolete in rewrites
-            if place in written and self._unconfirmed.isdisjoint(key for key, _ in written[place])
+            if place in written and unconfirmed.isdisjoint(key for key, _ in written[place])
             for rest in obsolete
         )
-        self.refresh()
-
-    def _append_once(self, pairs: Sequence[Pair]) -> None:
-        """Append records exactly once: under a producer id, new for every call."""
-        if not pairs:
-            return
-        producer_id, sequence = self._allocate(), 0
-        for batch in batches_of(pairs):
-            self._append(batch, producer_id, sequence)
-            sequence += len(batch)
-
-    def _allocate(self) -> int:
-        return admin.allocate_producer_id(self._client)
+        self._follower.refresh()
 
 
 def _any_source(place: Place) -> tuple[str, int, uuid.UUID]:

@@ -14,51 +14,68 @@ from collections import defaultdict
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
-from heliograph.ledger.store import LedgerStore, Pair
-from heliograph.wire.cluster import ClusterClient
+from heliograph.ledger.follower import LedgerFollower, View
+from heliograph.ledger.topic_log import Pair
 
 _SYNCED = "synced"
 _PREFIX = f"{_SYNCED}/".encode()
 
+_Facts = defaultdict[str, dict[str, dict[str, str]]]
 
-class SyncedMemory(LedgerStore):
-    """Follows the ledger topic for what was synced, and appends to it.
 
-    Used by the driver, in one thread at a time; each job has one of its own, for kinds of its own.
-    As the `Registry`, it leaves runs out.
-    """
+class SyncedMemory(View):
+    """What was synced, by kind and subject. Used by the driver and by commands; thread-safe."""
 
-    def __init__(self, client: ClusterClient, topic: str) -> None:
-        super().__init__(client, topic)
-        self._facts: defaultdict[str, dict[str, dict[str, str]]] = defaultdict(dict)
+    def __init__(self, follower: LedgerFollower) -> None:
+        self._follower = follower
+        self._folded: _Facts = defaultdict(dict)
+        self._facts: Mapping[str, Mapping[str, dict[str, str]]] = {}
+        self._changed = False
+        follower.attach(self)
 
-    def _take(self, offset: int, key: bytes, value: bytes | None) -> bool:
+    def forget(self) -> None:
+        """Begin again."""
+        self._folded = defaultdict(dict)
+        self._changed = True
+
+    def take(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """One record of the topic."""
         if not key.startswith(_PREFIX):
-            return False
+            return
         _, kind, quoted = key.decode().split("/")
-        facts, subject = self._facts[kind], unquote(quoted)
+        facts, subject = self._folded[kind], unquote(quoted)
+        self._changed = True
         if value is None:
             facts.pop(subject, None)
         else:
             facts[subject] = json.loads(value)
-        return True
+
+    def publish(self) -> None:
+        """Show other threads what was read."""
+        if self._changed:
+            self._facts = {kind: dict(facts) for kind, facts in self._folded.items()}
+            self._changed = False
+
+    def refresh(self) -> None:
+        """See at least all that is in the topic now (`LedgerFollower.refresh`)."""
+        self._follower.refresh()
 
     def recall(self, kind: str) -> dict[str, dict[str, str]]:
         """All that is remembered of a kind, by subject, as of the last `refresh`."""
-        return dict(self._facts[kind])
+        return dict(self._facts.get(kind, {}))
 
     def remember(self, kind: str, facts: Mapping[str, Mapping[str, str] | None]) -> None:
-        """Write down what differs from what is known, durably; None forgets a subject."""
-        known = self._facts[kind]
+        """Append what differs from what is known, durably, and read it back.
+
+        None forgets a subject.
+        """
+        known = self._facts.get(kind, {})
         changed = {
             subject: value for subject, value in facts.items() if value != known.get(subject)
         }
-        self._append_all(_encode(kind, subject, value) for subject, value in changed.items())
-        for subject, value in changed.items():
-            if value is None:
-                known.pop(subject, None)
-            else:
-                known[subject] = dict(value)
+        if changed:
+            self._follower.append(_encode(kind, *fact) for fact in changed.items())
+            self.refresh()
 
 
 def topic_subject(name: str, topic_id: uuid.UUID) -> str:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from heliograph.ledger.columns import Run, RunColumns
 from heliograph.ledger.epochs import EpochTrail
 from heliograph.ledger.inheritance import NOTHING_INHERITED, Inheritance
+from heliograph.ledger.known import Eras, Known
 
-__all__ = ["PartitionLedger", "Run", "unwrap"]
+__all__ = ["PartitionLedger", "Run"]
 
 
 class PartitionLedger:
@@ -27,25 +28,54 @@ class PartitionLedger:
     the source lost records that were mirrored, and goes on with others.
     """
 
-    __slots__ = ("_cuts", "_lasting", "_runs", "epochs", "inherited")
+    __slots__ = ("_cuts", "_first", "_lasting", "_runs", "epochs", "eras", "inherited", "known")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs = RunColumns()
         #: Records before a sequence that came from a source offset or behind it: lost there.
         self._cuts: dict[int, int] = {}
+        #: The lowest sequence that anything was said of.
+        self._first: int | None = None
         #: What `_across` works with; None when runs have changed since.
         self._lasting: RunColumns | None = None
         #: Of which epoch of the source's leaders the records are.
         self.epochs = EpochTrail()
         #: What others wrote to the target before; runs tell where that came from, too.
         self.inherited: Inheritance = NOTHING_INHERITED
+        #: What was acknowledged, as it was last written down.
+        self.known: Known | None = None
+        #: How sequences are written on the wire.
+        self.eras = Eras()
         for run in runs:
             self.add(run)
+
+    def copy(self) -> PartitionLedger:
+        """An equal ledger that changes on its own."""
+        made = PartitionLedger()
+        made._runs = self._runs.copy()
+        made._cuts = dict(self._cuts)
+        made._first = self._first
+        made.epochs = self.epochs.copy()
+        made.inherited = self.inherited
+        made.known = self.known
+        made.eras = self.eras.copy()
+        return made
 
     @property
     def runs(self) -> Sequence[Run]:
         """All runs, by sequence; a view that sees later changes."""
         return self._runs
+
+    @property
+    def headless(self) -> bool:
+        """Whether the ledger has lost how the partition was begun: its runs begin somewhere later.
+
+        Not if what was before was pruned, or came from MM2, or was filler.
+        """
+        if self._first in {None, 0} or self.inherited.end:
+            return False
+        first = self._runs[0]
+        return not first.sequence == first.source == first.target
 
     # -- entering -----------------------------------------------------------------------------
 
@@ -56,6 +86,7 @@ class PartitionLedger:
         what was thought before, repeated by a writer that does not know better.
         """
         runs, self._lasting = self._runs, None
+        self._begins_at(run.sequence)
         if not runs or run.sequence > runs.sequences[-1]:
             runs.append(run)
             return run
@@ -106,9 +137,13 @@ class PartitionLedger:
         What re-packing wrote: the outcome of every entry before it.
         """
         known, self._lasting = self._runs, None
+        self._begins_at(start)
         begin = bisect_left(known.sequences, start)
         end = len(known) if until is None else bisect_left(known.sequences, until)
         known.replace(begin, end, runs)
+
+    def _begins_at(self, sequence: int) -> None:
+        self._first = sequence if self._first is None else min(self._first, sequence)
 
     # -- pruning ------------------------------------------------------------------------------
 
@@ -146,6 +181,42 @@ class PartitionLedger:
     def after(self, sequence: int) -> list[Run]:
         """The runs that begin behind ``sequence``."""
         return self._runs[bisect_right(self._runs.sequences, sequence) :]
+
+    def sequence_below(self, target: int) -> int:
+        """The sequence of the first record of ours at or behind a target offset.
+
+        As far as the runs tell: the last one goes on for ever. KeyError if there are none.
+        """
+        run = self.at_target(target)
+        sequence = run.sequence + max(target - run.target, 0)
+        following = bisect_right(self._runs.sequences, run.sequence)
+        if following < len(self._runs):
+            sequence = min(sequence, self._runs.sequences[following])
+        return sequence
+
+    def following(self, epoch: int, last_sequence: int, target_end: int) -> int | None:
+        """The sequence behind the last one that a broker remembers, in a log that ends there.
+
+        None if that is not where copying goes on: the epoch is not the current era's, or the
+        sequence is lower than what was acknowledged. A request that came late leaves such a state.
+        """
+        sequence = self.remembered(epoch, last_sequence, target_end)
+        stale = self.known is not None and sequence is not None and sequence < self.known.sequence
+        return None if stale else sequence
+
+    def remembered(
+        self, epoch: int, last_sequence: int, target_end: int, at_least: int = 0
+    ) -> int | None:
+        """The sequence behind the last one that a broker remembers; None if of another era.
+
+        The count that is nearest to what the runs say of a log that ends at ``target_end``, and to
+        ``at_least``.
+        """
+        era = self.eras.current
+        if last_sequence < 0 or epoch != era.epoch:
+            return None
+        estimate = max(self.sequence_below(target_end), era.sequence, at_least)
+        return era.unwire(last_sequence, estimate) + 1
 
     def source_of(self, sequence: int) -> int:
         """Source offset of the record with that sequence, or where to look for it next."""
@@ -273,10 +344,3 @@ class PartitionLedger:
         if following < len(sequences) and beyond >= sequences[following] - sequences[index]:
             return far[following]
         return far[index] + beyond
-
-
-def unwrap(wrapped: int, estimate: int, modulus: int) -> int:
-    """The count congruent to ``wrapped`` that is nearest to ``estimate``, never negative."""
-    half = modulus // 2
-    count = estimate + (wrapped - estimate + half) % modulus - half
-    return count if count >= 0 else count + modulus

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heliograph.ledger.codec import Place
+from heliograph.ledger.order import logs_before_ledger
 from heliograph.ledger.runs import PartitionLedger
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import TopicPartition
@@ -104,10 +105,8 @@ class Translator:
         """
         wanted = sorted(set(places.values()))
         starts = admin.list_offsets(self._target, metadata, wanted, admin.EARLIEST)
-        # Ends first, ledger second: otherwise a run that was announced and begun in between would
-        # be missed, and what lies behind its gap would be taken for what lies before it.
-        ends = admin.list_offsets(self._target, metadata, wanted, admin.LATEST)
-        self._ledger.refresh()
+        with logs_before_ledger(self._ledger):
+            ends = admin.list_offsets(self._target, metadata, wanted, admin.LATEST)
         return {
             place: MirroredPartition(self._ledger.at(place), starts[t], ends[t])
             for place, t in places.items()

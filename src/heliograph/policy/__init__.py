@@ -21,6 +21,7 @@ from heliograph.policy.replication import (
     IdentityReplicationPolicy,
     ReplicationPolicy,
     is_own_topic,
+    ledger_source,
     ledger_topic,
     quarantine_topic,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "group_filter_from",
     "is_cycle",
     "is_own_topic",
+    "ledger_source",
     "ledger_topic",
     "policy_from",
     "policy_of",

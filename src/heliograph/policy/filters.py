@@ -5,7 +5,6 @@ As in MM2, small interfaces, each with a default that goes by lists of regular e
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
@@ -68,7 +67,7 @@ class PatternFilter:
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns: tuple[re.Pattern[str], ...] = tuple(map(compile_pattern, patterns))
+        self._patterns = tuple(map(compile_pattern, patterns))
 
     def __call__(self, name: str) -> bool:
         """Whether one of the expressions matches all of ``name``."""

@@ -14,6 +14,7 @@ __all__ = [
     "IdentityReplicationPolicy",
     "ReplicationPolicy",
     "is_own_topic",
+    "ledger_source",
     "ledger_topic",
     "quarantine_topic",
 ]
@@ -186,6 +187,12 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
 def ledger_topic(source_alias: str) -> str:
     """Name, on the target, of the flow's ledger. Dots whatever the separator, as Connect's own."""
     return f"mm2-ledger.{source_alias}.internal"
+
+
+def ledger_source(topic: str) -> str | None:
+    """The source alias that a topic is the ledger of; None if it is no ledger."""
+    alias = topic.removeprefix("mm2-ledger.").removesuffix(".internal")
+    return alias if alias and ledger_topic(alias) == topic else None
 
 
 def quarantine_topic(source_alias: str) -> str:

@@ -1,79 +1,410 @@
-"""What happened to partitions: told once each, counted, and the latest kept. Runs in the driver."""
+"""What happens in a mirror, as a stream of typed events that anybody can follow. In the driver.
+
+One `EventBus` per mirror; each flow publishes to it. An event gets a sequence number, is kept for a
+while, and is handed to every subscriber. Publishing never waits for one: each has a backlog of its
+own, and whoever reads too slowly misses the oldest events and can count them. Events are also
+logged, by the logger of this module, for programs that only have logs.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from heliograph.model import PartitionEvent
 from heliograph.service.states import RECOVERED
+from heliograph.units import duration
 
-__all__ = ["EventLog", "events_of"]
+__all__ = [
+    "EngineEvent",
+    "Event",
+    "EventBus",
+    "FlowEvent",
+    "FlowEvents",
+    "JobEvent",
+    "Notice",
+    "Published",
+    "StartStep",
+    "Subscription",
+    "level_of",
+    "line_of",
+    "lines_of",
+]
 
 log = logging.getLogger(__name__)
 
-_LATEST = 200
+#: How many events are kept for those who ask later.
+_HISTORY = 1000
 #: Live reports and receipts tell the same: of so many the second is recognised.
 _REMEMBERED = 20_000
+_BACKLOG = 1000
 #: More partitions than this at once are told of in one line.
 _SINGLY = 3
-#: Where a log record keeps the events that it is about.
-_ATTRIBUTE = "partition_events"
 
 
-class EventLog:
-    """The events of one flow. Thread-safe."""
+@dataclass(frozen=True, slots=True)
+class FlowEvent:
+    """A flow, or a part of it, has changed its state.
 
-    def __init__(self, flow: str) -> None:
-        self._flow = flow
+    ``code`` is ``flow.`` and a word: starting, running, paused, resumed, standing-by, taken-over,
+    reconfigured, restarted, failed, recovered, stopped, or waiting (it starts, and takes long).
+    ``part`` is empty if it is about the whole flow. ``text`` begins behind the flow's name.
+    """
+
+    flow: str
+    code: str
+    text: str
+    part: str = ""
+    level: int = logging.INFO
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """A control job failed for another reason than before, or works again.
+
+    ``code`` is ``job.failed`` or ``job.recovered``.
+    """
+
+    flow: str
+    job: str
+    code: str
+    text: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEvent:
+    """Spark: ``engine.starting``, ``engine.ready``, ``engine.failed``, ``engine.replaced``."""
+
+    code: str
+    text: str
+    level: int = logging.INFO
+    at: float = 0.0
+    flow: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """The start waits for something: ``start.awaiting``, then ``start.done`` or ``start.failed``.
+
+    Attributes:
+        what: what is awaited, as it follows "waiting for": cluster A, topics of A->B, Spark.
+        took_seconds: how long it took; None while it is awaited.
+        text: what came of it, or why it failed.
+        flow: empty if it concerns all of them.
+    """
+
+    what: str
+    code: str
+    took_seconds: float | None = None
+    text: str = ""
+    flow: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A log record of Heliograph's that is no event; see `EventBus.take_logs`."""
+
+    level: int
+    text: str
+    flow: str = ""
+    code: str = "notice"
+    at: float = 0.0
+
+
+Event = PartitionEvent | FlowEvent | JobEvent | EngineEvent | StartStep | Notice
+
+
+class Published(NamedTuple):
+    """An event and its number on the bus: 1, 2, 3, ..."""
+
+    sequence: int
+    event: Event
+
+
+class EventBus:
+    """Takes events and hands them on. Thread-safe; nothing here waits for a subscriber."""
+
+    def __init__(self, history: int = _HISTORY) -> None:
+        self._history: deque[Published] = deque(maxlen=history)
+        self._counts: dict[str, Counter[str]] = {}
         self._seen: dict[PartitionEvent, None] = {}
-        self._latest: deque[PartitionEvent] = deque(maxlen=_LATEST)
-        self._counts: Counter[str] = Counter()
+        self._subscriptions: list[Subscription] = []
+        self._sequence = 0
         self._lock = threading.Lock()
+
+    def publish(self, *events: Event) -> None:
+        """Hand on events, in one piece and in this order.
+
+        A partition event that equals an earlier one is dropped: tasks tell of it live and again in
+        their receipts.
+        """
+        new: list[Event] = []
+        with self._lock:
+            for event in events:
+                if isinstance(event, PartitionEvent):
+                    if event in self._seen:
+                        continue
+                    self._seen[event] = None
+                new.append(event)
+                self._sequence += 1
+                published = Published(self._sequence, event)
+                self._history.append(published)
+                if not isinstance(event, Notice):
+                    self._counts.setdefault(event.flow, Counter())[event.code] += 1
+                for subscription in self._subscriptions:
+                    subscription._put(published)
+            while len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        for _, level, text in lines_of(new):
+            log.log(level, "%s", text)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last event; 0 if there was none."""
+        with self._lock:
+            return self._sequence
+
+    def history(self, after: int = 0) -> list[Published]:
+        """The events behind number ``after`` that are still kept, oldest first."""
+        with self._lock:
+            return [p for p in self._history if p.sequence > after]
+
+    def counts(self, flow: str) -> Mapping[str, int]:
+        """How many events a flow had of each code."""
+        with self._lock:
+            return dict(self._counts.get(flow, ()))
+
+    def subscribe(self, *, after: int | None = None, backlog: int = _BACKLOG) -> Subscription:
+        """Follow the events from now on, or those behind number ``after`` as far as they are kept.
+
+        At most ``backlog`` events wait to be read.
+        """
+        made = Subscription(self._unsubscribe, backlog)
+        with self._lock:
+            for published in self._history:
+                if after is not None and published.sequence > after:
+                    made._put(published)
+            self._subscriptions.append(made)
+        return made
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
+        with self._lock:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+
+    def call(
+        self, callback: Callable[[Published], None], *, backlog: int = _BACKLOG
+    ) -> Subscription:
+        """Call back for each event, in a thread of its own, until the subscription is closed.
+
+        An error of the callback is logged, and the next event is handed on.
+        """
+        subscription = self.subscribe(backlog=backlog)
+
+        def loop() -> None:
+            for published in subscription:
+                try:
+                    callback(published)
+                except Exception:
+                    log.exception("a subscriber failed")
+
+        threading.Thread(target=loop, name="events", daemon=True).start()
+        return subscription
+
+    def job_ran(self, flow: str, job: str, error: str) -> None:
+        """A control job fails because of ``error``; empty: it works again."""
+        code = "job.failed" if error else "job.recovered"
+        self.publish(JobEvent(flow, job, code, error, time.time()))
+
+    @contextmanager
+    def step(self, what: str, flow: str = "") -> Iterator[None]:
+        """A part of the start that takes time: says so, and how long it took or why it failed."""
+        began = time.monotonic()
+        self.publish(StartStep(what, "start.awaiting", flow=flow, at=time.time()))
+        code, text = "start.done", ""
+        try:
+            yield
+        except BaseException as error:
+            code, text = "start.failed", (str(error) or type(error).__name__).splitlines()[0]
+            raise
+        finally:
+            took = time.monotonic() - began
+            self.publish(StartStep(what, code, took, text, flow, time.time()))
+
+    @contextmanager
+    def take_logs(self) -> Iterator[None]:
+        """Meanwhile, what Heliograph logs is published as `Notice`s, and printed by nobody else."""
+        logger = logging.getLogger("heliograph")
+        handler = _LogHandler(self)
+        level, propagate = logger.level, logger.propagate
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, bus: EventBus) -> None:
+        super().__init__()
+        self._bus = bus
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name != __name__ or record.exc_info:
+            text = record.getMessage()
+            if record.exc_info and (error := record.exc_info[1]) is not None:
+                # Where it was raised helps nobody who reads this.
+                text += f": {type(error).__name__}: {error}"
+            self._bus.publish(Notice(record.levelno, text, at=record.created))
+
+
+class Subscription:
+    """A reader's place on the bus: iterate over it, or call `get`. For one reader thread."""
+
+    def __init__(self, closed: Callable[[Subscription], None], backlog: int) -> None:
+        self._closed_with = closed
+        self._waiting: deque[Published] = deque(maxlen=backlog)
+        self._changed = threading.Condition()
+        self._closed = False
+        #: Events that were dropped because the reader was too slow.
+        self.missed = 0
+
+    def _put(self, published: Published) -> None:
+        with self._changed:
+            self.missed += len(self._waiting) == self._waiting.maxlen
+            self._waiting.append(published)
+            self._changed.notify()
+
+    def get(self, timeout: float | None = None) -> list[Published]:
+        """All events that wait, oldest first; waits until there is one.
+
+        Empty if there is none within ``timeout`` seconds, and after `close`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed, timeout)
+            found = list(self._waiting)
+            self._waiting.clear()
+            return found
+
+    def __iter__(self) -> Iterator[Published]:
+        while found := self.get():
+            yield from found
+
+    def close(self) -> None:
+        """Follow no longer; what waits can still be read."""
+        self._closed_with(self)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FlowEvents:
+    """The place of one flow on the bus."""
+
+    def __init__(self, bus: EventBus, flow: str) -> None:
+        self._bus = bus
+        self.flow = flow
+
+    def add(self, events: Iterable[PartitionEvent]) -> None:
+        """Publish what happened to the flow's partitions."""
+        self._bus.publish(*events)
+
+    def publish(self, code: str, text: str, *, part: str = "", level: int = logging.INFO) -> None:
+        """Publish what happened to the flow itself, or to a part of it."""
+        self._bus.publish(FlowEvent(self.flow, code, text, part, level, time.time()))
 
     @property
     def latest(self) -> list[PartitionEvent]:
-        """The last ones, oldest first."""
-        with self._lock:
-            return list(self._latest)
+        """The partition events of the flow that are still kept, oldest first."""
+        found = (p.event for p in self._bus.history())
+        return [e for e in found if isinstance(e, PartitionEvent) and e.flow == self.flow]
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many there were of each code."""
-        with self._lock:
-            return dict(self._counts)
-
-    def add(self, events: Iterable[PartitionEvent]) -> None:
-        """Take note, and log those that were not told before."""
-        by_code: dict[str, list[PartitionEvent]] = {}
-        with self._lock:
-            for event in events:
-                if event in self._seen:
-                    continue
-                self._seen[event] = None
-                self._latest.append(event)
-                self._counts[event.code] += 1
-                by_code.setdefault(event.code, []).append(event)
-            while len(self._seen) > _REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-        for code, new in by_code.items():
-            level = logging.INFO if code == RECOVERED else logging.WARNING
-            for group in [new] if len(new) > _SINGLY else [[event] for event in new]:
-                log.log(level, "%s", self._line(code, group), extra={_ATTRIBUTE: group})
-
-    def _line(self, code: str, events: Sequence[PartitionEvent]) -> str:
-        first = events[0]
-        line = f"{self._flow} {first.partition} [{code}]: {first.text}"
-        if len(events) == 1:
-            return line
-        names = ", ".join(str(e.partition) for e in events[1:_SINGLY])
-        more = f" and {len(events) - _SINGLY} more" if len(events) > _SINGLY else ""
-        return f"{line}\n  the same ({code}): {names}{more}"
+        """How many events there were of each code."""
+        return self._bus.counts(self.flow)
 
 
-def events_of(record: logging.LogRecord) -> Sequence[PartitionEvent]:
-    """The events that a log record tells of; none for most records."""
-    found: Sequence[PartitionEvent] = getattr(record, _ATTRIBUTE, ())
-    return found
+def level_of(event: Event) -> int:
+    """How much an event should worry somebody, as a level of `logging`."""
+    match event:
+        case PartitionEvent():
+            return logging.INFO if event.code == RECOVERED else logging.WARNING
+        case JobEvent():
+            return logging.WARNING if event.code == "job.failed" else logging.INFO
+        case StartStep():
+            return logging.WARNING if event.code == "start.failed" else logging.INFO
+        case _:
+            return event.level
+
+
+def line_of(event: Event) -> str:
+    """An event for people, without time and level."""
+    match event:
+        case PartitionEvent():
+            return f"{event.flow} {event.partition} [{event.code}]: {event.text}"
+        case FlowEvent():
+            return (
+                f"{' '.join(filter(None, (event.flow, event.part)))} [{event.code}]: {event.text}"
+            )
+        case JobEvent():
+            return f"{event.job} [{event.code}]: {event.text or 'works again'}"
+        case EngineEvent():
+            return f"Spark [{event.code}]: {event.text}"
+        case StartStep(took_seconds=None):
+            return f"waiting for {event.what} ..."
+        case StartStep():
+            failed = event.code == "start.failed"
+            took = duration(event.took_seconds or 0.0)
+            head = f"{event.what}: {'failed' if failed else 'ready'} after {took}"
+            return f"{head}: {event.text}" if event.text else head
+        case Notice():
+            return event.text
+
+
+def lines_of(events: Sequence[Event]) -> list[tuple[float, int, str]]:
+    """(time, level, line) for people; the same for many partitions in a row is one line."""
+    lines: list[tuple[float, int, str]] = []
+    groups: list[list[Event]] = []
+    for event in events:
+        if groups and _alike(groups[-1][-1], event):
+            groups[-1].append(event)
+        else:
+            groups.append([event])
+    for group in groups:
+        told = [group] if len(group) > _SINGLY else [[event] for event in group]
+        lines += [(x[0].at or time.time(), level_of(x[0]), _joined(x)) for x in told]
+    return lines
+
+
+def _alike(one: Event, other: Event) -> bool:
+    both = isinstance(one, PartitionEvent) and isinstance(other, PartitionEvent)
+    return both and (one.flow, one.code) == (other.flow, other.code)
+
+
+def _joined(events: Sequence[Event]) -> str:
+    line = line_of(events[0])
+    if len(events) == 1:
+        return line
+    partitions = [str(e.partition) for e in events if isinstance(e, PartitionEvent)]
+    more = f" and {len(events) - _SINGLY} more" if len(events) > _SINGLY else ""
+    return f"{line}\n  the same ({events[0].code}): {', '.join(partitions[1:_SINGLY])}{more}"

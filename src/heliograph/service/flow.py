@@ -1,22 +1,26 @@
-"""One flow while the mirror runs: its clients, topics, signature and partitions. In the driver."""
+"""One flow that is connected: its clients, claim, signature, topics and partitions. In the driver.
+
+`heliograph.service.supervisor` decides when one is made and closed.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 
+from heliograph.claims.flow_claim import FlowClaim
+from heliograph.claims.registry import Registry
 from heliograph.config import FlowConfig
-from heliograph.control import internal_topics
-from heliograph.control.take_over import TakeOver, place_of
-from heliograph.control.topics import TargetTopic, TopicPlan, TopicRefresh
+from heliograph.control.topics import internal as internal_topics
+from heliograph.control.topics.refresh import TargetTopic, TopicPlan, TopicRefresh
 from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.codec import Signature
-from heliograph.ledger.memory import SyncedMemory
-from heliograph.ledger.registry import Registry
-from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.flow_ledger import FlowLedger
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.model import (
     ClientSettings,
     FlowContext,
@@ -25,9 +29,9 @@ from heliograph.model import (
     TopicPartition,
 )
 from heliograph.policy import ledger_topic, quarantine_topic
-from heliograph.service.claim import FlowClaim
+from heliograph.takeover.takeover import BEING_LOOKED_AT, TakeOver, place_of
 from heliograph.wire import admin
-from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.cluster import REQUEST_TIMEOUT_SECONDS, ClusterClient
 from heliograph.wire.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -46,43 +50,78 @@ _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _START_PATIENCE_SECONDS = 10.0
 #: A broker that hangs must not keep the claim from finding its successor.
 _CLAIM_REQUEST_SECONDS = 5.0
+#: A broker that hangs must not keep the lag from being measured for long.
+QUICK_REQUEST_SECONDS = 5.0
+#: The keys that connections are made with; the others are about what is read and written.
+_CONNECTING = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
 
 
 class FlowRuntime:
-    """A flow that was configured; `prepare` makes it ready to be leased out.
+    """A flow that was configured. `open_target` suffices for heartbeats, `open` for the rest.
 
     ``plan`` is replaced as a whole by each refresh, so readers in other threads see one or the
     other, never a mixture. ``changed_hands`` is called, in a thread of the claim, when this mirror
-    takes the flow over or loses it.
+    takes the flow over or loses it. ``name`` tells flows of one pair of clusters apart: each has a
+    claim of its own. Without one the flow is named after its clusters.
     """
 
     def __init__(
-        self, config: FlowConfig, changed_hands: Callable[[FlowRuntime], None] | None = None
+        self,
+        config: FlowConfig,
+        changed_hands: Callable[[], None] | None = None,
+        *,
+        name: str = "",
     ) -> None:
         self.config = config
         self.flow = config.flow
+        self.name = name or str(config.flow)
+        self._scope = name
         self.plan = TopicPlan()
+        #: Where the source's partitions ended before anything was done, if `open` was asked.
+        self.goals: Mapping[TopicPartition, int] = {}
         self.context: FlowContext | None = None
         self.claim: FlowClaim | None = None
+        self._ledger: FlowLedger | None = None
         self._changed_hands = changed_hands
-        self._clients: list[ClusterClient] = []
+        self._clients: dict[tuple[object, ...], ClusterClient] = {}
+        self._making = threading.Lock()
+        self._target: ClusterClient | None = None
+        self._source: ClusterClient | None = None
         self._refresh: TopicRefresh | None = None
         self._take_over: TakeOver | None = None
         self._refreshing = threading.Lock()
         self._topics_made = False
         self._told_undeletable = False
 
-    def client(self, settings: ClientSettings, role: str) -> ClusterClient:
-        """A client of the flow's own for one job, closed with the flow."""
-        client = ClusterClient(settings, f"{self.flow}|{role}")
-        self._clients.append(client)
-        return client
+    def client(
+        self, settings: ClientSettings, request_timeout: float = REQUEST_TIMEOUT_SECONDS
+    ) -> ClusterClient:
+        """The flow's client that connects as these settings say, closed with the flow.
+
+        All jobs of the flow share it: none waits for another one's answer.
+        """
+        used = (item for item in settings.properties.items() if item[0].startswith(_CONNECTING))
+        key = (settings.alias, *sorted(used), request_timeout)
+        with self._making:
+            if key not in self._clients:
+                self._clients[key] = ClusterClient(
+                    settings, f"{self.name}|control", request_timeout=request_timeout
+                )
+            return self._clients[key]
 
     @property
     def prepared(self) -> FlowContext:
         """The context of an enabled flow, after `prepare`."""
         assert self.context is not None  # noqa: S101 - only enabled flows are asked
         return self.context
+
+    @property
+    def ledger(self) -> FlowLedger:
+        """What the ledger of the flow says; all but the claim share it."""
+        if self._ledger is None:
+            client = self.client(self.config.target_admin, QUICK_REQUEST_SECONDS)
+            self._ledger = FlowLedger(client, ledger_topic(self.flow.source))
+        return self._ledger
 
     # -- whose flow it is ---------------------------------------------------------------------
 
@@ -112,61 +151,97 @@ class FlowRuntime:
 
     def _tell_changed(self) -> None:
         if self._changed_hands is not None:
-            self._changed_hands(self)
+            self._changed_hands()
 
     # -- starting -----------------------------------------------------------------------------
 
-    def prepare(self, lease_seconds: float) -> None:
+    def open_target(self) -> None:
+        """Connect to the target and create what heartbeats need; raises StartError."""
+        config = self.config
+        try:
+            if self._target is None:
+                target = self.client(config.target_admin)
+                _reach(target, config, "target")
+                self._target = target
+            internal_topics.ensure(config, None, self._target)
+        except (WireError, ConfigError) as error:
+            raise StartError("flow.start", f"flow {self.name}: {error}") from error
+
+    def open(self, *, once: bool = False) -> None:
         """Connect, create internal topics, claim, sign, and plan; raises StartError.
 
-        ``lease_seconds`` is how long leases will last at most.
+        Only of an enabled flow whose target is open. With ``once`` there are ``goals``.
         """
         config = self.config
-        target = self.client(config.target_admin, "replication-target-admin")
-        source: ClusterClient | None = None
+        assert self._target is not None  # noqa: S101 - open
+        target = self._target
+        made = set(self._clients)
         try:
-            if config.enabled:
-                source = self.client(config.source_admin, "replication-source-admin")
-                self._refuse_loop(source, target)
-            else:
-                _reach(target, config, "target")
+            source = self._source = self.client(config.source_admin)
+            self._refuse_loop(source, target)
+            refresh = TopicRefresh(config, source, target, self.ledger.memory)
+            if once:
+                # Before anything is created: a plan may lack what was created just now.
+                self.goals = self._source_ends(refresh)
             internal_topics.ensure(config, source, target)
-            if source is not None:
-                registry = self._claim(lease_seconds)
-                self._sign(source, target, registry)
-                memory = SyncedMemory(target, self.prepared.ledger_topic)
-                self._refresh = TopicRefresh(config, source, target, memory)
-                self._take_over = TakeOver(
-                    config,
-                    self.client(config.source_client, "take-over-source"),
-                    self.client(config.target_client, "take-over-target"),
-                    self.prepared.ledger_topic,
-                )
-                self.refresh_topics()
-                self._refuse_unusable()
-                self._refuse_mm2()
-        except (WireError, ConfigError) as error:
-            raise StartError("flow.start", f"flow {self.flow}: {error}") from error
+            registry = self._claim()
+            self._sign(source, target, registry)
+            self._refresh = refresh
+            self._take_over = TakeOver(
+                config,
+                self.client(config.source_client),
+                self.client(config.target_client),
+                self.ledger.store,
+            )
+            self.refresh_topics()
+            self._refuse_unusable()
+            self._refuse_mm2()
+        except BaseException as error:
+            self._undo(made)
+            if isinstance(error, (WireError, ConfigError)):
+                raise StartError("flow.start", f"flow {self.name}: {error}") from error
+            raise
+
+    def _undo(self, made: Collection[object]) -> None:
+        """Give up what a failed `open` has made: the claim, and the clients but for ``made``."""
+        if self.claim is not None:
+            self.claim.end()
+        for key in self._clients.keys() - made:
+            with suppress(OSError):
+                self._clients.pop(key).close()
+        self.claim = self.context = self._source = self._refresh = self._take_over = None
+        self._ledger = None
+        self._topics_made = False
+
+    def select_topics(self, config: FlowConfig) -> None:
+        """Go on with other topics, or another way to find them; raises WireError."""
+        assert self._source is not None and self._target is not None  # noqa: S101 - open
+        with self._refreshing:
+            self.config = config
+            self._refresh = TopicRefresh(config, self._source, self._target, self.ledger.memory)
+            self._refresh_with(self._refresh)
 
     def _refuse_loop(self, source: ClusterClient, target: ClusterClient) -> None:
         ids = [_reach(source, self.config, "source"), _reach(target, self.config, "target")]
         if ids[0] == ids[1]:
             raise StartError(
                 "flow.same-cluster",
-                f"flow {self.flow}: {self.flow.source} and {self.flow.target} are the same cluster"
+                f"flow {self.name}: {self.flow.source} and {self.flow.target} are the same cluster"
                 f" (cluster id {ids[0]}); it would copy its own copies for ever",
                 f"check {self.flow.source}.bootstrap.servers and"
                 f" {self.flow.target}.bootstrap.servers",
             )
 
-    def _claim(self, lease_seconds: float) -> Registry:
+    def _claim(self) -> Registry:
         """Announce this mirror and read who else there is; the signature comes with it."""
         client = ClusterClient(
-            self.config.target_admin, f"{self.flow}|claim-target",
+            self.config.target_admin, f"{self.name}|claim-target",
             request_timeout=_CLAIM_REQUEST_SECONDS,
         )  # fmt: skip
-        registry = Registry(client, ledger_topic(self.flow.source))
-        claim = FlowClaim(self.flow, client, registry, lease_seconds, self._tell_changed)
+        follower = LedgerFollower(client, ledger_topic(self.flow.source))
+        registry = Registry(follower, self._scope)
+        lease_seconds = float(self.config.lease_seconds)
+        claim = FlowClaim(self.name, client, registry, lease_seconds, self._tell_changed)
         try:
             claim.begin()
         except BaseException:
@@ -181,12 +256,12 @@ class FlowRuntime:
         cluster_ids = (source.cluster_id(), target.cluster_id())
         signature = registry.signature
         if signature is None:
-            ledger = LedgerStore(target, topic)
-            signature = ledger.sign(Signature(admin.allocate_producer_id(target), *cluster_ids))
+            candidate = Signature(admin.allocate_producer_id(target), *cluster_ids)
+            signature = self.ledger.store.sign(candidate)
         if (signature.source_cluster, signature.target_cluster) != cluster_ids:
             raise StartError(
                 "flow.other-cluster",
-                f"flow {self.flow}: {topic} on {self.flow.target} belongs to a mirror of cluster"
+                f"flow {self.name}: {topic} on {self.flow.target} belongs to a mirror of cluster"
                 f" {signature.source_cluster}, but {self.flow.source} is now {cluster_ids[0]}",
                 f"give the new source another alias, or delete {topic} to begin anew",
             )
@@ -196,6 +271,7 @@ class FlowRuntime:
             syncs = OffsetSyncsTopic(internal_topics.offset_syncs_topic(config), on_source)
         self.context = FlowContext(
             flow=self.flow,
+            name=self.name,
             source=config.source_client,
             target=config.target_client,
             producer_id=signature.producer_id,
@@ -222,14 +298,19 @@ class FlowRuntime:
             return -1
         if admin.may_write_markers(target):
             return admin.allocate_producer_id(target)
-        self._tell_of_offsets("gaps in offsets are not filled", "Alter", "cluster")
+        what = "gaps in offsets are not filled, and offsets are translated exactly instead"
+        if self.config.offsets == "identical":
+            self._tell_of_offsets(f"{what} (as with heliograph.offsets=dense)", "Alter", "cluster")
+        else:
+            # Nobody asked for the right, which is almost an admin's: it is not suggested.
+            log.info("%s: %s: that would take Alter on the target cluster", self.name, what)
         return -1
 
     def _tell_of_offsets(self, what: str, operation: str, kind: str, name: str = "") -> None:
         """Say which right keeps offsets from being identical; a warning if they were to be."""
         level = logging.WARNING if self.config.offsets == "identical" else logging.INFO
         right = missing_right(self.config.target_admin, operation, kind, name)
-        log.log(level, "%s: %s: %s", self.flow, what, right)
+        log.log(level, "%s: %s: %s", self.name, what, right)
 
     def leased(self, partition: TopicPartition, until: int | None = None) -> LeasedPartition:
         """A partition of the plan as a lease names it."""
@@ -242,18 +323,64 @@ class FlowRuntime:
         if self._take_over is not None:
             withheld = self._take_over.withheld(place_of(plan, partition))
         return LeasedPartition(
-            partition, name, until, may and wanted, topic.paddable, topic.max_bytes, withheld
-        )
+            partition, name, until, may and wanted, topic.paddable, topic.max_bytes, withheld,
+            shared=self.config.on_unknown_target == "append",
+        )  # fmt: skip
+
+    # -- what there is to mirror --------------------------------------------------------------
+
+    @property
+    def leasable(self) -> AbstractSet[TopicPartition]:
+        """The partitions of the plan that may be leased; the others have to wait."""
+        undecided = self._take_over.undecided if self._take_over is not None else None
+        partitions = self.plan.partitions.keys()
+        return partitions - undecided if undecided else partitions
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is more to mirror in a moment: `refresh_topics` should be called again."""
+        undecided = self._take_over is not None and bool(self._take_over.undecided)
+        return self.plan.awaited or undecided
+
+    @property
+    def waiting(self) -> Mapping[TopicPartition, str]:
+        """Partitions that cannot be begun yet though nothing is wrong, with the reason."""
+        undecided = self._take_over.undecided if self._take_over is not None else ()
+        return dict.fromkeys(undecided, BEING_LOOKED_AT)
+
+    def not_leasable(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Of the wanted partitions those that cannot be leased, with the reason."""
+        plan, leasable, waiting = self.plan, self.leasable, self.waiting
+        here = plan.source.topics if plan.source is not None else {}
+        found = {}
+        for p in wanted:
+            if p in leasable:
+                continue
+            if p in waiting:
+                found[p] = waiting[p]
+            elif p.topic not in here or p.partition not in here[p.topic].partitions:
+                found[p] = f"{self.flow.source} does not show it any more"
+            else:
+                found[p] = self._why_not_there(p)
+        return found
+
+    def _why_not_there(self, partition: TopicPartition) -> str:
+        assert self._refresh is not None  # noqa: S101 - prepared
+        remote = self._refresh.remote_topic(partition.topic)
+        problems = self.plan.problems
+        told = [text for text in problems if remote in text] or problems
+        where = TopicPartition(remote, partition.partition)
+        return "; ".join([f"{where} is not there on {self.flow.target}", *told])
 
     def refresh_topics(self) -> bool:
-        """Look for new topics and partitions; returns whether there are any."""
+        """Look for new topics and partitions; returns whether there are any to be leased."""
         if self._refresh is None:
             return False
         with self._refreshing:
             return self._refresh_with(self._refresh)
 
     def _refresh_with(self, refresh: TopicRefresh) -> bool:
-        before = self.plan
+        before, leasable = self.plan, set(self.leasable)
         create = not self.stands_by
         plan = refresh.refresh(create=create)
         self._topics_made = self._topics_made or create
@@ -262,25 +389,25 @@ class FlowRuntime:
             told = self._take_over.running
             self._take_over.settle(plan, may_write=create)
             if before.source is not None and self._take_over.running != told:
-                log.warning("%s", self._take_over.running or f"{self.flow}: MM2 has stopped")
+                log.warning("%s", self._take_over.running or f"{self.name}: MM2 has stopped")
         for problem in plan.problems:
             if problem not in before.problems:
-                log.warning("%s: %s", self.flow, problem)
+                log.warning("%s: %s", self.name, problem)
         new = plan.partitions.keys() - before.partitions.keys()
         gone = {p.topic for p in before.partitions} - {p.topic for p in plan.partitions}
         for topic in sorted(gone - (plan.source.topics.keys() if plan.source else set())):
             # What becomes of its remote topic is `DeletionWatch`'s matter.
             log.warning(
                 "%s: source topic %s is not mirrored any more: %s does not show it to us",
-                self.flow, topic, self.flow.source,
+                self.name, topic, self.flow.source,
             )  # fmt: skip
         self.plan = plan
         self._tell_undeletable()
         if new and before.source is not None and create:
             topics = sorted({p.topic for p in new})
             shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if topics[5:] else "")
-            log.info("%s: %d new partition(s) to mirror: %s", self.flow, len(new), shown)
-        return bool(new)
+            log.info("%s: %d new partition(s) to mirror: %s", self.name, len(new), shown)
+        return bool(self.leasable - leasable)
 
     def _tell_undeletable(self) -> None:
         """Filler in front of a log that starts late must be deleted again: say if it cannot be."""
@@ -304,7 +431,7 @@ class FlowRuntime:
         if self.plan.problems and not self.plan.partitions and not self.plan.awaited:
             raise StartError(
                 "topics.create",
-                f"flow {self.flow}: no topic can be mirrored:\n  "
+                f"flow {self.name}: no topic can be mirrored:\n  "
                 + "\n  ".join(self.plan.problems),
             )
 
@@ -317,13 +444,13 @@ class FlowRuntime:
                 " take these topics out of its configuration",
             )
 
-    def source_ends(self) -> Mapping[TopicPartition, int]:
-        """Where each partition ends now: the goal of ``run --once``."""
-        client = self.client(self.config.source_client, "once-source")
-        read_committed = self.prepared.read_committed
-        wanted = self.plan.partitions.keys()
+    def _source_ends(self, refresh: TopicRefresh) -> Mapping[TopicPartition, int]:
+        """Where each partition of the source ends now: the goal of ``run --once``."""
+        client = self.client(self.config.source_client)
+        read_committed = self.config.isolation_level == "read_committed"
 
         def ask() -> Mapping[TopicPartition, int]:
+            wanted = set(refresh.wanted())
             metadata = client.metadata(sorted({p.topic for p in wanted}))
             ends = admin.list_offsets(
                 client, metadata, wanted, admin.LATEST, read_committed=read_committed
@@ -334,16 +461,13 @@ class FlowRuntime:
                 raise ConnectionFailed(f"no answer from the leader of {silent[0]}")
             return ends
 
-        try:
-            return client.retry(ask, _START_PATIENCE_SECONDS)
-        except WireError as error:
-            raise StartError("flow.start", f"flow {self.flow}: {error}") from error
+        return client.retry(ask, _START_PATIENCE_SECONDS)
 
     def close(self) -> None:
         """Give the claim up and close every client, after the last lease."""
         if self.claim is not None:
             self.claim.end()
-        for client in self._clients:
+        for client in self._clients.values():
             with suppress(OSError):
                 client.close()
 

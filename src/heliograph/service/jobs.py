@@ -1,6 +1,6 @@
 """The control jobs of a flow: what runs beside the data path, how often, and under which name.
 
-Each has clients of its own, so that none waits for another. Runs in the driver.
+All share the clients and the ledger of their flow (`FlowRuntime`). Runs in the driver.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from heliograph.control.acls import AclSync
-from heliograph.control.checkpoints import CheckpointEmitter
-from heliograph.control.config_sync import ConfigSync
-from heliograph.control.group_sync import GroupOffsetSync
-from heliograph.control.groups import GroupTranslation
+from heliograph.control.acls.sync import AclSync
+from heliograph.control.groups.checkpoints import CheckpointEmitter
+from heliograph.control.groups.offset_sync import GroupOffsetSync
+from heliograph.control.groups.shared_partitions import FlowMeeting
+from heliograph.control.groups.translated import GroupTranslation
 from heliograph.control.heartbeats import HeartbeatEmitter
 from heliograph.control.ledger_care import LedgerCare
-from heliograph.control.log_starts import LogStartFollower
-from heliograph.control.open_transactions import OpenTransactions
 from heliograph.control.scheduler import Details
-from heliograph.control.topic_deletion import DeletionWatch
-from heliograph.control.topic_restart import Hooks, TopicRestart, restarting_codes
-from heliograph.ledger.checkpoints import CheckpointLog
-from heliograph.ledger.keeper import LedgerKeeper
-from heliograph.ledger.memory import SyncedMemory
-from heliograph.ledger.store import LedgerStore
+from heliograph.control.topics.config_sync import ConfigSync
+from heliograph.control.topics.deletion import DeletionWatch
+from heliograph.control.topics.log_starts import LogStartFollower
+from heliograph.control.topics.open_transactions import OpenTransactions
+from heliograph.control.topics.restart import Hooks, TopicRestart, restarting_codes
+from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.policy import policy_from
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
+from heliograph.service.snapshot import CHECKPOINTS, COPYING, HEARTBEATS
 from heliograph.wire.groups import GroupClient
 
 __all__ = ["ControlJob", "jobs_of"]
@@ -61,6 +60,7 @@ class ControlJob:
         first_after_seconds: for what the start of the mirror need not wait for.
         details: what the last run has to say, one reason a subject, for the status.
         at_end: a last run for ``--once``, when all is copied; never beside another run.
+        part: the part of the flow that it belongs to.
     """
 
     description: str
@@ -69,18 +69,27 @@ class ControlJob:
     first_after_seconds: float = 0.0
     details: Details | None = None
     at_end: Callable[[], object] = _nothing
+    part: str = COPYING
 
 
-def jobs_of(runtime: FlowRuntime, monitor: FlowMonitor | None = None) -> Iterator[ControlJob]:
-    """The jobs that the flow's configuration asks for, in a flow that is prepared.
+def jobs_of(part: str, runtime: FlowRuntime, monitor: FlowMonitor | None) -> Iterator[ControlJob]:
+    """The jobs of one part of a flow that its configuration asks for.
 
-    ``monitor`` is that of a flow that mirrors.
+    ``monitor`` is that of a flow that mirrors, and None where only heartbeats are emitted.
     """
     config = runtime.config
-    if config.emit_heartbeats_enabled:
+    if part == HEARTBEATS and config.emit_heartbeats_enabled:
         yield _heartbeats(runtime)
-    if not config.enabled:
+    if monitor is None or not config.enabled:
         return
+    if part == COPYING:
+        yield from _copying(runtime, monitor)
+    elif part == CHECKPOINTS:
+        yield from _groups(runtime)
+
+
+def _copying(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]:
+    config = runtime.config
     if config.follow_log_start:
         yield _log_starts(runtime)
     yield _ledger_care(runtime)
@@ -89,39 +98,37 @@ def jobs_of(runtime: FlowRuntime, monitor: FlowMonitor | None = None) -> Iterato
     if config.sync_topic_acls_enabled:
         yield _acls(runtime)
     yield _deleted_topics(runtime, monitor)
-    if monitor is not None and restarting_codes(config):
+    if restarting_codes(config):
         yield _restarted_topics(runtime, monitor)
-    if monitor is not None:
-        yield _open_transactions(runtime, monitor)
-    yield from _groups(runtime)
+    yield _open_transactions(runtime, monitor)
 
 
 def _heartbeats(runtime: FlowRuntime) -> ControlJob:
     config = runtime.config
-    target = runtime.client(config.target_admin, "heartbeats-target-producer")
+    target = runtime.client(config.target_admin)
     emitter = HeartbeatEmitter(runtime.flow, target, policy_from(config).heartbeats_topic())
     return ControlJob(
         f"emitting heartbeats for {runtime.flow}",
         config.emit_heartbeats_interval_seconds,
         emitter.emit,
+        part=HEARTBEATS,
     )
 
 
 def _log_starts(runtime: FlowRuntime) -> ControlJob:
-    source = runtime.client(runtime.config.source_client, "log-starts-source")
-    target = runtime.client(runtime.config.target_admin, "log-starts-target")
-    ledger = LedgerStore(target, runtime.prepared.ledger_topic)
-    follower = LogStartFollower(runtime.flow, source, target, ledger, lambda: runtime.plan)
+    source = runtime.client(runtime.config.source_client)
+    target = runtime.client(runtime.config.target_admin)
+    follower = LogStartFollower(
+        runtime.flow, source, target, runtime.ledger.store, lambda: runtime.plan
+    )
     return ControlJob(
         f"following the log starts of {runtime.flow}", _FOLLOW_SECONDS, follower.follow
     )
 
 
 def _ledger_care(runtime: FlowRuntime) -> ControlJob:
-    target = runtime.client(runtime.config.target_admin, "ledger-target")
-    context = runtime.prepared
-    keeper = LedgerKeeper(target, context.ledger_topic)
-    care = LedgerCare(keeper, target, context.producer_id, lambda: runtime.plan)
+    target = runtime.client(runtime.config.target_admin)
+    care = LedgerCare(runtime.ledger, target, runtime.prepared.producer_id, lambda: runtime.plan)
     return ControlJob(
         f"tidying the ledger of {runtime.flow}", _TEND_SECONDS, care.tend, _TEND_FIRST_SECONDS
     )
@@ -129,11 +136,11 @@ def _ledger_care(runtime: FlowRuntime) -> ControlJob:
 
 def _topic_configs(runtime: FlowRuntime) -> ControlJob:
     config = runtime.config
-    source = runtime.client(config.source_admin, "configs-source-admin")
-    target = runtime.client(config.target_admin, "configs-target-admin")
-    memory = SyncedMemory(target, runtime.prepared.ledger_topic)
+    source = runtime.client(config.source_admin)
+    target = runtime.client(config.target_admin)
     sync = ConfigSync(
-        config, source, target, memory, lambda: runtime.plan, runtime.look_at_configs
+        config, source, target, runtime.ledger.memory, lambda: runtime.plan,
+        runtime.look_at_configs,
     )  # fmt: skip
     return ControlJob(
         f"syncing topic configs of {runtime.flow}",
@@ -147,10 +154,9 @@ def _topic_configs(runtime: FlowRuntime) -> ControlJob:
 
 def _acls(runtime: FlowRuntime) -> ControlJob:
     config = runtime.config
-    source = runtime.client(config.source_admin, "acls-source-admin")
-    target = runtime.client(config.target_admin, "acls-target-admin")
-    memory = SyncedMemory(target, runtime.prepared.ledger_topic)
-    sync = AclSync(config, source, target, memory)
+    source = runtime.client(config.source_admin)
+    target = runtime.client(config.target_admin)
+    sync = AclSync(config, source, target, runtime.ledger.memory)
     return ControlJob(
         f"syncing ACLs of {runtime.flow}",
         config.sync_topic_acls_interval_seconds,
@@ -161,13 +167,12 @@ def _acls(runtime: FlowRuntime) -> ControlJob:
     )
 
 
-def _deleted_topics(runtime: FlowRuntime, monitor: FlowMonitor | None) -> ControlJob:
+def _deleted_topics(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
     config = runtime.config
-    source = runtime.client(config.source_admin, "deletions-source-admin")
-    target = runtime.client(config.target_admin, "deletions-target-admin")
+    source = runtime.client(config.source_admin)
+    target = runtime.client(config.target_admin)
     watch = DeletionWatch(
-        config, source, target, runtime.prepared.ledger_topic, lambda: runtime.plan,
-        monitor.events.add if monitor is not None else None,
+        config, source, target, runtime.ledger, lambda: runtime.plan, monitor.events.add,
     )  # fmt: skip
     return ControlJob(
         f"watching for deleted topics of {runtime.flow}",
@@ -179,7 +184,7 @@ def _deleted_topics(runtime: FlowRuntime, monitor: FlowMonitor | None) -> Contro
 
 
 def _open_transactions(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
-    target = runtime.client(runtime.config.target_admin, "transactions-target")
+    target = runtime.client(runtime.config.target_admin)
     watch = OpenTransactions(
         runtime.flow, target, lambda: runtime.plan, monitor.events.add, _OPEN_SECONDS
     )
@@ -193,7 +198,7 @@ def _open_transactions(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob
 
 
 def _restarted_topics(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
-    target = runtime.client(runtime.config.target_admin, "restarts-target-admin")
+    target = runtime.client(runtime.config.target_admin)
     hooks = Hooks(
         lambda: runtime.plan,
         monitor.failing,
@@ -201,7 +206,7 @@ def _restarted_topics(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
         monitor.events.add,
         runtime.refresh_topics,
     )
-    restart = TopicRestart(runtime.config, target, runtime.prepared.ledger_topic, hooks)
+    restart = TopicRestart(runtime.config, target, runtime.ledger, hooks)
     return ControlJob(
         f"restarting topics of {runtime.flow}",
         _RESTART_SECONDS,
@@ -218,8 +223,9 @@ def _groups(runtime: FlowRuntime) -> Iterator[ControlJob]:
         return
     translation = GroupTranslation.of(
         config,
-        runtime.client(config.source_admin, "checkpoint-source-admin"),
-        runtime.client(config.target_admin, "checkpoint-target-admin"),
+        runtime.client(config.source_admin),
+        runtime.client(config.target_admin),
+        runtime.ledger.store,
         lambda: runtime.plan,
     )
     if config.emit_checkpoints_enabled:
@@ -230,7 +236,7 @@ def _groups(runtime: FlowRuntime) -> Iterator[ControlJob]:
 
 def _checkpoints(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJob:
     config, policy = runtime.config, policy_from(runtime.config)
-    target = runtime.client(config.target_admin, "checkpoints-target-producer")
+    target = runtime.client(config.target_admin)
     emitter = CheckpointEmitter(
         runtime.flow,
         translation,
@@ -247,14 +253,18 @@ def _checkpoints(runtime: FlowRuntime, translation: GroupTranslation) -> Control
         _GROUPS_FIRST_SECONDS,
         emitter.details,
         partial(emitter.emit, fresh=True),
+        CHECKPOINTS,
     )
 
 
 def _group_sync(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJob:
     config = runtime.config
-    target = runtime.client(config.target_admin, "group-sync-target-admin")
+    target = runtime.client(config.target_admin)
     seconds = config.sync_group_offsets_interval_seconds
-    sync = GroupOffsetSync(runtime.flow, translation, GroupClient(target), _YOUNG * seconds)
+    sync = GroupOffsetSync(
+        runtime.flow, translation, GroupClient(target), _YOUNG * seconds,
+        FlowMeeting(config, target, runtime.ledger.store),
+    )  # fmt: skip
     return ControlJob(
         f"syncing group offsets of {runtime.flow}",
         seconds,
@@ -262,4 +272,5 @@ def _group_sync(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJ
         _GROUPS_FIRST_SECONDS,
         sync.details,
         sync.finish,
+        CHECKPOINTS,
     )

@@ -1,259 +1,212 @@
-"""The mirror: all flows of a file, from start to clean stop. Runs in the driver."""
+"""The mirror: a set of flows, each under a supervisor of its own. Runs in the driver."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 
-from heliograph.config import MirrorMakerConfig
-from heliograph.control.scheduler import Scheduler
-from heliograph.copy.telling import Tidings
-from heliograph.errors import HeliographError
-from heliograph.model import Lease, TopicPartition
+from heliograph.config import FlowConfig, MirrorMakerConfig
+from heliograph.copy.lease_report import LeaseReport
+from heliograph.errors import HeliographError, StartError
+from heliograph.model import DriverAddress
 from heliograph.service.engine import Engine
-from heliograph.service.flow import FlowRuntime
-from heliograph.service.jobs import ControlJob, jobs_of
-from heliograph.service.monitor import FlowMonitor, FlowStatus
+from heliograph.service.events import EventBus
 from heliograph.service.reports import ReportServer
-from heliograph.service.rounds import FlowLeases, RoundKeeper, distribute
-from heliograph.wire.errors import WireError
+from heliograph.service.snapshot import MirrorSnapshot
+from heliograph.service.supervisor import FlowSupervisor, Services
+
+__all__ = ["Mirror"]
 
 log = logging.getLogger(__name__)
 
-#: How often partitions are judged; reports are taken in at once.
-_LOOK_SECONDS = 1.0
-_LOOKED_AT_PER_SECOND = 2000
-#: One round of ``--once`` may take this long before it is planned anew.
-_ONCE_ROUND_SECONDS = 60.0
-#: Rounds of ``--once`` in a row that may pass without any progress.
-_ONCE_PATIENCE_ROUNDS = 3
+#: How long a stop waits for flows to end in order; leases have the first three of these seconds.
+_STOP_SECONDS = 8.0
 
 
 class Mirror:
-    """Runs the flows of one configuration."""
+    """Runs the flows of one configuration. Every method may be called from any thread.
 
-    def __init__(self, config: MirrorMakerConfig, master: str | None = None) -> None:
-        self._flows = [FlowRuntime(f, self._changed_hands) for f in config.flows]
-        self._enabled = [f for f in self._flows if f.config.enabled]
-        self._engine = Engine(master, len(self._enabled))
-        self._scheduler = Scheduler()
-        self._monitors: list[FlowMonitor] = []
-        self._keeper: RoundKeeper | None = None
+    ``events`` is what happens. Flows do not know each other: what becomes of one is no concern of
+    the others.
+    """
+
+    def __init__(
+        self, config: MirrorMakerConfig, master: str | None = None, *, once: bool = False
+    ) -> None:
+        self.events = EventBus()
+        self._engine = Engine(master, self.events)
         self._reports = ReportServer(self._hear)
-        self._at_end: list[tuple[ControlJob, threading.Lock]] = []
+        self._once = once
+        self._address: DriverAddress | None = None
+        self._listening = False
+        self._lock = threading.Lock()
+        self._services = Services(
+            self._engine, self._reports, self._report_to, self.events, self._count
+        )
+        self._supervisors: dict[str, FlowSupervisor] = {}
+        self._started_at = time.time()
         self._stopped = threading.Event()
+        for flow in config.flows:
+            self._add(flow)
+
+    def _add(self, config: FlowConfig) -> FlowSupervisor:
+        made = FlowSupervisor(config, self._services, once=self._once)
+        self._supervisors[made.name] = made
+        return made
+
+    def _count(self) -> int:
+        return sum(s.copies for s in self._all())
+
+    def _all(self) -> Sequence[FlowSupervisor]:
+        return list(self._supervisors.values())
 
     # -- start and stop -----------------------------------------------------------------------
 
-    def start(self, *, once: bool = False) -> None:
-        """Connect every flow and start Spark beside it; raises StartError."""
-        if self._enabled:
+    def start(self) -> None:
+        """Start Spark and every flow, at once; returns when each has started or cannot now.
+
+        A flow that cannot be started is tried again while the others run. Raises StartError if
+        Spark cannot be started, or none of the flows that copy could; of a file without any, if
+        none of those that emit heartbeats could.
+        """
+        flows = self._all()
+        copying = [s for s in flows if s.copies]
+        if copying:
             self._engine.begin()
-        seconds = _ONCE_ROUND_SECONDS if once else self._lease_seconds()
-        _all_at_once([partial(f.prepare, seconds) for f in self._flows])
-        self._monitors = [FlowMonitor(f) for f in self._enabled]
-        for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
-            self._scheduler.repeat(
-                monitor.measure, monitor.interval, f"measuring the lag of {runtime.flow}",
-                # Nobody is in step who was not measured lately.
-                flow=str(runtime.flow), longest_pause_seconds=2 * monitor.interval,
-            )  # fmt: skip
-            self._scheduler.repeat(
-                monitor.look, _look_seconds(runtime), f"watching the partitions of {runtime.flow}",
-                flow=str(runtime.flow),
-            )  # fmt: skip
-        monitors = dict(zip(self._enabled, self._monitors, strict=True))
-        for runtime in self._flows:
-            for job in jobs_of(runtime, monitors.get(runtime)):
-                running = self._scheduler.repeat(
-                    partial(_unless_standing_by, runtime, job.run),
-                    job.interval_seconds,
-                    job.description,
-                    flow=str(runtime.flow),
-                    first_after_seconds=job.first_after_seconds,
-                    details=job.details,
-                )
-                self._at_end.append((job, running))
-
-    def _lease_seconds(self) -> float:
-        return min((f.config.lease_seconds for f in self._enabled), default=0.0)
-
-    def _changed_hands(self, runtime: FlowRuntime) -> None:
-        """A flow was taken over by another mirror, or by this one. In the thread of its claim."""
-        if runtime.stands_by:
-            # Its leases would go on until their deadline, beside the other mirror's.
-            self._engine.cancel_rounds()
-        else:
-            # While it stood by, no topics were created; the claim must not wait for that.
-            threading.Thread(target=self._catch_up, args=(runtime,), daemon=True).start()
-
-    def _catch_up(self, runtime: FlowRuntime) -> None:
-        try:
-            if runtime.refresh_topics() and self._keeper is not None:
-                self._keeper.changed()
-        except WireError as error:
-            log.warning("refreshing the topics of %s: %s", runtime.flow, error)
+        for supervisor in flows:
+            supervisor.start()
+        if copying:
+            self._engine.await_start()
+        needed = copying or flows
+        for supervisor in needed:
+            supervisor.await_attempt()
+        errors = [s.error for s in needed if s.error is not None]
+        if errors and len(errors) == len(needed) and not self._stopped.is_set():
+            raise _as_start_error(errors)
 
     def stop(self) -> None:
-        """Stop everything; may be called from a signal handler's thread, and twice."""
+        """Begin to stop; may be called from a signal handler's thread, and twice."""
         self._stopped.set()
-        if self._keeper is not None:
-            self._keeper.stop()
 
     def close(self) -> None:
-        """Release what `start` took. Batches in flight are counted by whoever resumes."""
+        """End everything that `start` began, in order."""
         self.stop()
-        self._scheduler.stop()
+        deadline = time.monotonic() + _STOP_SECONDS
+        flows = self._all()
+        for supervisor in flows:
+            supervisor.stop()
+        for supervisor in flows:
+            supervisor.join(max(0.0, deadline - time.monotonic()))
         self._reports.close()
         self._engine.stop()
-        # At once, because each may wait a moment for a target that is away.
-        _all_at_once([f.close for f in self._flows])
-
-    def _hear(self, tidings: Tidings) -> None:
-        """A task tells something. In the thread of the reports."""
-        for runtime, monitor in zip(self._enabled, self._monitors, strict=True):
-            if str(runtime.flow) == tidings.flow:
-                monitor.hear(tidings)
-
-    def status(self) -> list[FlowStatus]:
-        """How the enabled flows are doing, and their control jobs."""
-        statuses = [m.status() for m in self._monitors]
-        return [replace(s, jobs=self._scheduler.jobs_of(s.flow)) for s in statuses]
-
-    # -- running ------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Mirror until `stop`."""
-        if not self._enabled:
-            self._stopped.wait()
-            return
-        most = self._engine.leases_per_flow
-        report_to = self._reports.listen(*self._engine.driver_hosts)
-        flows = [
-            FlowLeases(r, m, most, report_to)
-            for r, m in zip(self._enabled, self._monitors, strict=True)
-        ]
-        keeper = self._keeper = RoundKeeper(flows, self._engine.run_round, self._lease_seconds())
-        for runtime in self._enabled:
-            if runtime.config.refresh_topics_enabled:
-                self._scheduler.repeat(
-                    partial(_refresh, runtime, keeper),
-                    runtime.config.refresh_topics_interval_seconds,
-                    f"refreshing the topics of {runtime.flow}",
-                    flow=str(runtime.flow),
-                )
-        if not self._stopped.is_set():
-            keeper.run()
+        self._stopped.wait()
 
     def run_once(self) -> None:
-        """Copy all that is on the sources now; raises HeliographError if some cannot be copied.
+        """Copy all that was on the sources when `start` began; raises HeliographError.
 
-        That includes flows that another mirror has.
+        The error names each partition that was not copied so far, and why; it is also raised for
+        flows that another mirror has, or that could not be started. The others are copied all the
+        same.
         """
-        self._require_flows()
-        goals = {str(f.flow): dict(f.source_ends()) for f in self._enabled}
-        monitors = {str(f.flow): m for f, m in zip(self._enabled, self._monitors, strict=True)}
-        most = self._engine.leases_per_flow
-        idle_rounds = 0
-        errors: dict[str, str] = {}
-        while any(goals.values()) and not self._stopped.is_set():
-            leases = [x for f in self._enabled for x in self._once_leases(f, goals, most)]
-            try:
-                receipts = self._engine.run_round(leases)
-            except Exception:
-                self._require_flows()  # a flow that was taken over is the better explanation
-                raise
-            distribute(receipts, monitors)
-            self._require_flows()
-            errors = {}
-            for r in receipts:
-                partition = TopicPartition(r.topic, r.partition)
-                if r.source_position >= goals[r.flow].get(partition, 0):
-                    goals[r.flow].pop(partition, None)
-                elif r.error:
-                    errors[f"{r.flow} {partition}"] = r.error
-            moved = any(r.records for r in receipts)
-            idle_rounds = 0 if moved else idle_rounds + 1
-            if errors and idle_rounds >= _ONCE_PATIENCE_ROUNDS:
-                break
-        if any(goals.values()) and not self._stopped.is_set():
-            lines = [f"{where}: {error}" for where, error in errors.items()]
-            raise HeliographError(
-                "once.incomplete", "not everything could be mirrored:\n  " + "\n  ".join(lines)
-            )
-        for monitor in self._monitors:
-            monitor.measure()
-        for job, running in self._at_end:
-            try:
-                with running:
-                    job.at_end()
-            except (WireError, ValueError) as error:
-                text = f"{job.description}: {error}"
-                raise HeliographError("once.incomplete", text) from error
+        errors: list[HeliographError] = []
+        for supervisor in self._all():
+            if supervisor.copies:
+                try:
+                    supervisor.await_goals()
+                except HeliographError as error:
+                    errors.append(error)
+        if self._stopped.is_set():
+            return
+        if errors:
+            raise _as_one(errors)
+        for supervisor in self._all():
+            supervisor.finish()
 
-    def _require_flows(self) -> None:
-        for runtime in self._enabled:
-            runtime.require(self._stopped)
+    # -- live changes -------------------------------------------------------------------------
 
-    @staticmethod
-    def _once_leases(
-        runtime: FlowRuntime, goals: dict[str, dict[TopicPartition, int]], most: int
-    ) -> Sequence[Lease]:
-        left = goals[str(runtime.flow)]
-        if not left:
-            return []
-        assert runtime.context is not None  # noqa: S101 - prepared
-        now = time.time()
-        count = min(runtime.config.tasks_max or most, len(left))
-        ordered = sorted(left, key=lambda p: (-left[p], p))
-        return [
-            Lease(
-                runtime.context,
-                tuple(runtime.leased(p, left[p]) for p in ordered[i::count]),
-                now,
-                now + _ONCE_ROUND_SECONDS,
-                runtime.clear_from,
-            )
-            for i in range(count)
-        ]
+    def reconfigure(self, config: MirrorMakerConfig) -> list[str]:
+        """Take over another configuration; returns what changes, a line for each flow.
 
+        Flows that are not in it any more are stopped, new ones are started, changed ones go on with
+        their new configuration. Nothing else is disturbed.
+        """
+        wanted = {str(flow.flow): flow for flow in config.flows}
+        with self._lock:
+            told: list[str] = []
+            for name, supervisor in list(self._supervisors.items()):
+                flow = wanted.pop(name, None)
+                if flow is None:
+                    del self._supervisors[name]
+                    supervisor.stop()
+                    told.append(f"{name}: no longer configured; it is stopped")
+                elif changed := supervisor.wanted.changes(flow):
+                    supervisor.reconfigure(flow)
+                    told.append(f"{name}: changed {', '.join(changed)}")
+            for name, flow in wanted.items():
+                if flow.enabled:
+                    self._engine.begin()
+                self._add(flow).start()
+                told.append(f"{name}: new; it is started")
+            return told
 
-def _all_at_once(calls: Sequence[Callable[[], None]]) -> None:
-    """Run calls in threads and raise the first error.
+    def supervisor(self, flow: str) -> FlowSupervisor:
+        """The supervisor of a flow, to pause, resume or restart it; raises KeyError."""
+        return self._supervisors[flow]
 
-    Daemon threads, unlike a pool's: one that waits for a dead cluster must not delay an exit.
-    """
-    errors: list[BaseException] = []
+    # -- what is known ------------------------------------------------------------------------
 
-    def guarded(call: Callable[[], None]) -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            errors.append(error)
+    def snapshot(self) -> MirrorSnapshot:
+        """Everything that is known of the mirror now."""
+        flows = self._all()
+        return MirrorSnapshot(
+            time.time(), tuple(s.snapshot() for s in flows),
+            self._engine.snapshot() if any(s.copies for s in flows) else None,
+            self._started_at, self.events.sequence,
+        )  # fmt: skip
 
-    threads = [threading.Thread(target=guarded, args=(call,), daemon=True) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    def _hear(self, report: LeaseReport) -> None:
+        """A task reports something. In the thread of the reports."""
+        supervisor = self._supervisors.get(report.flow)
+        if supervisor is not None:
+            supervisor.hear(report)
+
+    def _report_to(self) -> DriverAddress | None:
+        """Where tasks report to; None if that is not possible: receipts must do then."""
+        with self._lock:
+            if not self._listening:
+                self._listening = True
+                place = self._engine.place
+                try:
+                    self._address = self._reports.listen(place)
+                except OSError as error:
+                    log.warning(
+                        "no live reports: cannot listen on %s: %s; states and events are told at"
+                        " the end of each round instead",
+                        place.folder or place.bind_to or place.host, error,
+                    )  # fmt: skip
+            return self._address
 
 
-def _look_seconds(runtime: FlowRuntime) -> float:
-    """Large flows are looked at less often, so that an idle mirror stays idle."""
-    return max(_LOOK_SECONDS, len(runtime.plan.partitions) / _LOOKED_AT_PER_SECOND)
+def _as_start_error(errors: Sequence[HeliographError]) -> HeliographError:
+    """The one error, or all of them in one."""
+    if len(errors) == 1 or len({str(error) for error in errors}) == 1:
+        return errors[0]
+    return StartError("flow.start", "no flow could be started:\n" + _listed(errors))
 
 
-def _unless_standing_by(runtime: FlowRuntime, run: Callable[[], object]) -> None:
-    if not runtime.stands_by:
-        run()
+def _as_one(errors: Sequence[HeliographError]) -> HeliographError:
+    """The one error, or all of them in one with the exit code of the worst."""
+    if len(errors) == 1:
+        return errors[0]
+    made = HeliographError("once.incomplete", _listed(errors).strip())
+    made.exit_code = max(error.exit_code for error in errors)
+    return made
 
 
-def _refresh(runtime: FlowRuntime, keeper: RoundKeeper) -> None:
-    if runtime.refresh_topics():
-        keeper.changed()
+def _listed(errors: Sequence[HeliographError]) -> str:
+    return "\n".join(f"  {error}" for error in errors)

@@ -2,132 +2,107 @@
 
 Lag is measured on the two clusters, not told by the tasks; states come from both (service.states).
 Lag in records: the source's end minus the next source offset to mirror, which is the target's end
-seen through the ledger. Lag in seconds: how long ago the source's end first passed that offset.
+seen through the ledger. Lag in seconds: how long ago the source's end first passed that offset, or,
+of records that were there before, how old the next one is by its timestamp. All that is known is
+read as a `FlowSnapshot`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from types import MappingProxyType
 
-from heliograph.control.scheduler import JobStatus
-from heliograph.copy.telling import Stand, Tidings
+from heliograph.control.topics.refresh import TopicPlan
+from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import Run
-from heliograph.ledger.store import LedgerStore
-from heliograph.model import Lease, PartitionReport, Receipt, TopicPartition
-from heliograph.service.events import EventLog
-from heliograph.service.flow import FlowRuntime
-from heliograph.service.states import FlowStates, Measured, counts, troubled
+from heliograph.model import Lease, PartitionReport, PartitionState, Receipt, TopicPartition
+from heliograph.service.events import EventBus, FlowEvents
+from heliograph.service.figures import Copied, PartitionLag, Rate, TopicSums, why_translated
+from heliograph.service.flow import QUICK_REQUEST_SECONDS, FlowRuntime
+from heliograph.service.snapshot import (
+    FlowSnapshot,
+    FlowState,
+    JobSnapshot,
+    Life,
+    PartitionSnapshot,
+    groups_of,
+)
+from heliograph.service.states import FlowStates, Measured
+from heliograph.units import duration
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.ends import EndsQuery, timestamps_at
 from heliograph.wire.errors import ConnectionFailed, WireError
 from heliograph.wire.metadata import Metadata
 
 log = logging.getLogger(__name__)
 
-#: The state of a flow that another mirror has.
-STANDING_BY = "standing by"
-#: Enough samples for a minute of growth at the usual interval; older lag is shown as "at least".
-_SAMPLES = 60
-#: Rates are averages over this long.
-_RATE_SECONDS = 5.0
-#: A broker that hangs must not keep the others from being measured for long.
-_REQUEST_SECONDS = 5.0
+#: Why nothing is copied while another mirror has the flow.
+_STANDS_BY = "another mirror has the flow"
+#: Lag in seconds grows with the clock: a snapshot of a flow that is behind lasts this long, or as
+#: long as it takes to count so many partitions.
+_SNAPSHOT_SECONDS, _COUNTED_PER_SECOND = 1.0, 5000
 _MEASURE_SECONDS = 2.0
+#: Entries of the ledger may change what is known of partitions that stay as they are.
+_WHOLE_SECONDS = 30.0
+#: So many partitions at a time are asked for the timestamp of their next record.
+_TIMESTAMPS = 32
+#: What was not measured for so many intervals is not known.
+_STALE = 10
 _MEASURED_PER_SECOND = 200
-
-
-@dataclass(slots=True)
-class PartitionLag:
-    """What is known of one partition."""
-
-    source_end: int = 0
-    target_end: int = 0
-    position: int = 0
-    ends: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    told_position: int = -1
-    told_target_end: int = -1
-    shift: int | None = None
-    target_id: uuid.UUID | None = None
-
-    @property
-    def source_rate(self) -> float:
-        """Records per second that the source grew by lately."""
-        if len(self.ends) < 2:
-            return 0.0
-        (first, start), (last, end) = self.ends[0], self.ends[-1]
-        return max(end - start, 0) / max(last - first, 0.001)
-
-    @property
-    def records(self) -> int:
-        """Source offsets that are not on the target yet."""
-        return max(self.source_end - self.position, 0)
-
-    def seconds(self, now: float) -> float:
-        """Age of the oldest record that is not on the target yet, as far as we have watched."""
-        if self.records == 0:
-            return 0.0
-        age = next((now - when for when, end in self.ends if end > self.position), 0.0)
-        return max(age, 0.0)  # somebody may have set the clock back
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStatus:
-    """A flow at a glance.
-
-    ``identical`` and ``translated`` count the partitions whose records have the source's own
-    offsets, and the others. ``states`` counts partitions by state, the worst first; ``troubled``
-    are those that somebody should know about, the worst first. ``events`` counts events by code.
-    ``state`` is ``standing by`` while another mirror has the flow; the figures show its work then.
-    ``jobs`` are the flow's control jobs. ``bytes_per_second`` is None before the first round has
-    told how large records are.
-    """
-
-    flow: str
-    topics: int
-    partitions: int
-    records_per_second: float
-    bytes_per_second: float | None
-    lag_records: int
-    lag_seconds: float
-    records_total: int
-    identical: int
-    translated: int
-    quarantined: int
-    states: dict[str, int]
-    troubled: list[PartitionReport]
-    events: dict[str, int]
-    state: str = "mirroring"
-    jobs: list[JobStatus] = field(default_factory=list)
 
 
 class FlowMonitor:
     """Watches one flow. `measure` and `look` are called by one job each, the rest by anybody.
 
-    ``events`` is what happened to the flow's partitions.
+    ``events`` is the flow's place on the mirror's ``bus``.
     """
 
-    def __init__(self, runtime: FlowRuntime) -> None:
+    def __init__(self, runtime: FlowRuntime, bus: EventBus) -> None:
         self._runtime = runtime
         config = runtime.config
-        self._source = runtime.client(config.source_client, "monitor-source")
-        self._target = runtime.client(config.target_admin, "monitor-target")
-        for client in (self._source, self._target):
-            client.request_timeout = _REQUEST_SECONDS
-        assert runtime.context is not None  # noqa: S101 - prepared
-        self._ledger = LedgerStore(self._target, runtime.context.ledger_topic)
+        self._source = runtime.client(config.source_client, QUICK_REQUEST_SECONDS)
+        self._target = runtime.client(config.target_admin, QUICK_REQUEST_SECONDS)
+        self._ledger = runtime.ledger.store
+        self._plan = TopicPlan()
+        self._targets: dict[TopicPartition, TopicPartition] = {}
+        self._target_partitions: list[TopicPartition] = []
+        self._target_ends = EndsQuery(self._target)
+        committed = runtime.prepared.read_committed
+        self._source_ends = EndsQuery(self._source, read_committed=committed)
+        self._highest = EndsQuery(self._source) if committed else None
+        self._sources: dict[TopicPartition, TopicPartition] = {}
+        #: Partitions that did not answer when they were last asked.
+        self._absent: AbstractSet[TopicPartition] = frozenset()
+        #: Partitions of which tasks have told positions since the last measurement.
+        self._news: set[TopicPartition] = set()
         self._lags: dict[TopicPartition, PartitionLag] = {}
-        self._progress: deque[tuple[float, int]] = deque(maxlen=64)
-        self._first_ends: dict[TopicPartition, int] = {}
-        self._bytes = self._records = self._quarantined = 0
-        self.events = EventLog(str(runtime.flow))
+        self._written = Rate()
+        self._sent = Rate()
+        self._grown = self._quarantined = 0
+        self._copied = Copied()
+        self._measured_at = self._whole_at = 0.0
+        self._measuring = threading.Lock()
+        #: Held while what was measured is taken in, and while it is counted.
+        self._counting = threading.Lock()
+        self._suspended = ""
+        self._began = time.time()
+        self._told_waiting = False
+        self._sorted: tuple[object, Sequence[tuple[TopicPartition, str]]] | None = None
+        self._measurements = 0
+        self._base: FlowSnapshot | None = None
+        self._base_of, self._base_at = (0, 0, False), 0.0
+        self.events = FlowEvents(bus, runtime.name)
         self._states = FlowStates(
-            str(runtime.flow), runtime.flow.source, config.stalled_after_seconds, self.interval
+            runtime.name, runtime.flow.source, config.stalled_after_seconds, self.interval
         )
 
     @property
@@ -139,77 +114,179 @@ class FlowMonitor:
 
     def measure(self) -> None:
         """Ask both clusters where every partition ends; raises WireError if one did not answer."""
-        self._states.watch(self._runtime.plan.partitions.keys(), time.time())
-        silent: list[str] = []
-        try:
-            self._measure(silent)
-        except WireError as error:
-            silent.append(_silence(self._target, error))
+        self._watch(time.time())
+        with self._measuring:
+            silent = self._measure()
         if silent:
             self._states.unmeasured(silent[0])
+        # What is shown of lag and of states belongs together.
+        self.look()
+        if silent:
             raise WireError(silent[0])
 
-    def _measure(self, silent: list[str]) -> None:
-        plan = self._runtime.plan
-        context = self._runtime.context
-        if plan.source is None or plan.target is None or context is None:
-            return
-        targets = {p: TopicPartition(name, p.partition) for p, name in plan.partitions.items()}
-        target, source = _Asked(self._target, plan.target), _Asked(self._source, plan.source)
+    def _measure(self) -> list[str]:
+        """Returns which brokers did not answer, and what to do about it."""
+        plan, changed = self._planned()
+        if plan.source is None or plan.target is None:
+            return []
         # Target first: what arrives on the source in between counts as lag, never as negative lag.
-        target_ends = target.offsets(targets.values(), admin.LATEST)
-        self._ledger.refresh()
-        committed = context.read_committed
-        source_ends = source.offsets(targets, admin.LATEST, read_committed=committed)
-        # What lies behind an open transaction may not be read yet.
-        highest = source.offsets(targets, admin.LATEST) if committed else source_ends
+        self._target_ends.ask(plan.target, self._target_partitions)
+        self._source_ends.ask(plan.source, plan.partitions)
+        silent = [_silence(self._target, e) for e in self._target_ends.silent.values()]
+        silent += [_silence(self._source, e) for e in self._source_ends.silent.values()]
+        touched = self._source_ends.changed | {self._sources[t] for t in self._target_ends.changed
+                                               if t in self._sources}  # fmt: skip
+        if self._highest is not None:
+            # What lies behind an open transaction may not be read yet.
+            self._highest.ask(plan.source, plan.partitions, self._source_ends.silent)
+            silent += [_silence(self._source, e) for e in self._highest.silent.values()]
+            touched |= self._highest.changed
+        news, self._news = self._news, set()
+        touched |= news & self._targets.keys()
+        # Where a copy begins is in the ledger before anything is on the target.
+        touched |= {p for p, lag in self._lags.items() if lag.shift is None and lag.records}
+        now = time.time()
+        whole = changed or silent or self._absent or now - self._whole_at >= _WHOLE_SECONDS
+        found: Mapping[TopicPartition, Measured] = {}
+        if whole or touched:
+            found = self._take(plan, plan.partitions.keys() if whole else touched, silent)
+        self._states.measured(found, now, self._absent)
+        if len(self._absent) < len(self._targets) or not self._targets:
+            self._measured_at = now
+        if whole:
+            self._whole_at = now
+        self._ask_timestamps(plan.source)
+        self._written.sample(now, self._grown)
+        if self._copied.live:
+            self._sent.sample(now, self._copied.bytes)
+        return silent
+
+    def _planned(self) -> tuple[TopicPlan, bool]:
+        """What to measure, and whether that has changed; the same objects if it has not."""
+        old, new = self._plan, self._runtime.plan
+        if new is not old:
+            known = old.partitions, old.source, old.target
+            if known != (new.partitions, new.source, new.target):
+                self._plan = new
+                self._targets = {
+                    p: TopicPartition(name, p.partition) for p, name in new.partitions.items()
+                }
+                self._target_partitions = list(self._targets.values())
+                self._sources = {t: p for p, t in self._targets.items()}
+                return new, True
+        return self._plan, False
+
+    def _take(
+        self, plan: TopicPlan, touched: AbstractSet[TopicPartition], silent: list[str]
+    ) -> Mapping[TopicPartition, Measured]:
+        """Take in what was measured of some partitions.
+
+        All others are as they were, and those that did not answer did not answer before.
+        """
+        source_ends, target_ends = self._source_ends.found, self._target_ends.found
+        highest = source_ends if self._highest is None else self._highest.found
+        try:
+            self._ledger.refresh()
+        except WireError as error:
+            # What the source said counts all the same: its records wait, and the lag grows.
+            silent.append(_silence(self._target, error))
+            target_ends, touched = {}, plan.partitions.keys()
+        both = [p for p in touched if p in source_ends and self._targets[p] in target_ends]
+        starts = self._starts(plan, [p for p in both if not self._runs_of(plan, p)], silent)
+        with self._counting:
+            return self._take_all(plan, touched, (source_ends, target_ends, highest), starts)
+
+    def _take_all(
+        self,
+        plan: TopicPlan,
+        touched: AbstractSet[TopicPartition],
+        ends: tuple[Mapping[TopicPartition, int], ...],
+        starts: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, Measured]:
+        source_ends, target_ends, highest = ends
         now = time.time()
         found: dict[TopicPartition, Measured] = {}
-        fresh: list[TopicPartition] = []
-        for p, t in targets.items():
-            if p not in source_ends or t not in target_ends:
+        for p in touched:
+            if p not in source_ends or self._targets[p] not in target_ends:
+                continue
+            if p not in starts and not self._runs_of(plan, p):
                 continue
             lag = self._lags.setdefault(p, PartitionLag())
-            lag.source_end, lag.target_end = source_ends[p], target_ends[t]
-            place = Place(
-                p.topic, p.partition,
-                plan.source.topics[p.topic].topic_id, plan.target.topics[t.topic].topic_id,
-            )  # fmt: skip
-            lag.target_id = place.target_id
-            ledger = self._ledger.at(place)
-            if ledger.runs:
-                self._compare(p, lag, ledger.runs[-1])
-                lag.position = ledger.position(lag.target_end)
-                begun = max(ledger.runs[0].target, ledger.inherited.end)
-                self._first_ends.setdefault(p, begun)
-            else:
-                fresh.append(p)
-            if lag.told_target_end == lag.target_end:
-                lag.position = max(lag.position, lag.told_position)
-            if not lag.ends or lag.ends[-1][1] != lag.source_end:
-                lag.ends.append((now, lag.source_end))
-            held_back = max(highest.get(p, 0) - lag.source_end, 0)
-            found[p] = Measured(lag.position, lag.source_end, held_back)
-        if fresh:
-            starts = source.offsets(fresh, admin.EARLIEST)
-            for p in fresh:
-                position = self._lags[p].position = starts.get(p, 0)
-                found[p] = Measured(position, found[p].readable, found[p].held_back)
-        for p in self._lags.keys() - targets.keys():
+            end = target_ends[self._targets[p]]
+            self._take_target(_place(plan, p), lag, end, starts.get(p, 0))
+            held_back = max(highest.get(p, 0) - source_ends[p], 0)
+            found[p] = Measured(lag.position, source_ends[p], held_back)
+        for p in touched:
+            if (known := self._lags.get(p)) is not None:
+                end = source_ends.get(p, known.source_end)
+                if end != known.source_end or not known.ends:
+                    known.ends.append((now, end))
+                    known.source_end, known.made = end, None
+        for p in self._lags.keys() - self._targets.keys():
             del self._lags[p]
-        self._progress.append((now, sum(lag.target_end for lag in self._lags.values())))
-        self._states.measured(found, now)
-        silent += [*target.silent.values(), *source.silent.values()]
+        self._absent = (self._absent - touched) | (touched - found.keys())
+        self._measurements += 1
+        return found
 
-    def _compare(self, p: TopicPartition, lag: PartitionLag, run: Run) -> None:
+    def _starts(
+        self, plan: TopicPlan, fresh: Sequence[TopicPartition], silent: list[str]
+    ) -> Mapping[TopicPartition, int]:
+        """Where partitions begin of which nothing was mirrored yet."""
+        if not fresh or plan.source is None:
+            return {}
+        try:
+            return admin.list_offsets(self._source, plan.source, fresh, admin.EARLIEST)
+        except WireError as error:
+            silent.append(_silence(self._source, error))
+            return {}
+
+    def _ask_timestamps(self, source: Metadata) -> None:
+        """Find out how old the next record is where that was not watched: after a start.
+
+        Of a bounded number of partitions at a time, those first that were not answered longest.
+        """
+        wanted = [p for p, lag in self._lags.items() if lag.age_unknown]
+        if not wanted:
+            return
+        wanted.sort(key=lambda p: self._lags[p].asked_at)
+        positions = {p: self._lags[p].position for p in wanted[:_TIMESTAMPS]}
+        for p, written in timestamps_at(self._source, source, positions).items():
+            self._lags[p].oldest = positions[p], written
+            self._lags[p].asked_at = time.time()
+        self._measurements += 1
+
+    def _runs_of(self, plan: TopicPlan, p: TopicPartition) -> Sequence[Run]:
+        return self._ledger.at(_place(plan, p)).runs
+
+    def _take_target(self, place: Place, lag: PartitionLag, end: int, start: int) -> None:
+        """The target ends at ``end``; the source began at ``start`` if nothing was mirrored yet."""
+        if lag.target_id == place.target_id:
+            self._grown += max(end - lag.target_end, 0)
+        before = lag.target_end, lag.position, lag.shift
+        lag.target_end, lag.target_id = end, place.target_id
+        ledger = self._ledger.at(place)
+        if ledger.runs:
+            self._compare(TopicPartition(place.topic, place.partition), lag, ledger.runs)
+            lag.position = ledger.position(end)
+            if lag.begun_at is None:
+                lag.begun_at = max(ledger.runs[0].target, ledger.inherited.end)
+        else:
+            lag.position = start
+        if lag.told_target_end == end:
+            lag.position = max(lag.position, lag.told_position)
+        if before != (lag.target_end, lag.position, lag.shift):
+            lag.made = None
+
+    def _compare(self, p: TopicPartition, lag: PartitionLag, runs: Sequence[Run]) -> None:
         """Say so when offsets stop being the source's."""
+        run = runs[-1]
         shift = run.target - run.source
         if lag.shift == 0 and shift and self._runtime.leased(p).identical:
             log.warning(
                 "%s: offsets of %s are no longer the source's: from source offset %d on they are"
-                " %+d on the target (did somebody else write to %s?); positions are translated"
-                " exactly from here on",
-                self._runtime.flow, p, run.source, shift, self._runtime.plan.partitions[p],
+                " %+d on the target, because %s; positions are translated exactly from here on",
+                self._runtime.flow, p, run.source, shift,
+                why_translated(runs, self._runtime.plan.partitions[p]),
             )  # fmt: skip
         lag.shift = shift
 
@@ -217,23 +294,26 @@ class FlowMonitor:
 
     def granted(self, lease: Lease) -> None:
         """A lease of this flow is handed out."""
-        self._states.granted(lease.serial, {p.source for p in lease.partitions}, lease.deadline)
+        partitions = {p.source for p in lease.partitions}
+        self._states.granted(lease.serial, partitions, lease.deadline, time.time())
 
-    def hear(self, tidings: Tidings) -> None:
+    def hear(self, lease_report: LeaseReport) -> None:
         """Take note of a live report."""
-        self.events.add(tidings.events)
-        for stand in tidings.positions:
+        self.events.add(lease_report.events)
+        for stand in lease_report.positions:
             self._stand(stand)
-        self._states.told(tidings)
-        if tidings.reports:
+        self._copied.heard(lease_report)
+        self._states.told(lease_report)
+        if lease_report.reports:
             self.look()
 
     def receive(self, receipts: Sequence[Receipt]) -> None:
         """Take note of what a round said: states, sizes, positions behind markers and holes."""
+        self._copied.received(receipts)
+        if not self._copied.live:
+            self._sent.sample(time.time(), self._copied.bytes)
         for receipt in receipts:
             p = TopicPartition(receipt.topic, receipt.partition)
-            self._bytes += receipt.bytes
-            self._records += receipt.records
             self._quarantined += receipt.quarantined
             if receipt.quarantined:
                 log.warning(
@@ -241,29 +321,59 @@ class FlowMonitor:
                     receipt.flow, receipt.quarantined, p,
                     self._runtime.context and self._runtime.context.quarantine_topic,
                 )  # fmt: skip
-            self._stand(Stand(p, receipt.source_position, receipt.target_end))
-            if receipt.tidings:
-                tidings = Tidings.decode(receipt.tidings)
-                self.events.add(tidings.events)
-                self._states.told(tidings)
+            self._stand(PartitionPosition(p, receipt.source_position, receipt.target_end))
+            if receipt.lease_report:
+                lease_report = LeaseReport.decode(receipt.lease_report)
+                self.events.add(lease_report.events)
+                self._states.told(lease_report)
             else:
                 self._states.fine(p, receipt.serial)
         self.look()
 
-    def _stand(self, stand: Stand) -> None:
+    def _stand(self, stand: PartitionPosition) -> None:
         lag = self._lags.get(stand.partition)
-        if lag is not None:
-            lag.told_position, lag.told_target_end = stand.position, stand.target_end
+        told = (stand.position, stand.target_end)
+        if lag is not None and told != (lag.told_position, lag.told_target_end):
+            lag.told_position, lag.told_target_end = told
+            self._news.add(stand.partition)
 
     # -- what is said -------------------------------------------------------------------------
 
+    def suspend(self, why: str) -> None:
+        """The flow is not copied by this mirror for now, because of ``why``; empty: it is again.
+
+        E.g. while it is paused. None of its partitions is reported as stalled meanwhile. A flow
+        that another mirror has need not be suspended: that is found out here.
+        """
+        self._suspended = why
+        self.look()
+
     def look(self) -> None:
-        """Judge what every partition is doing; what an operator must hear of is logged."""
-        if self._runtime.stands_by:
-            self._states.forget_tasks()
+        """Judge what every partition is doing; what an operator must hear of is published."""
         now = time.time()
-        self._states.watch(self._runtime.plan.partitions.keys(), now)
+        suspended = self._suspended or (_STANDS_BY if self._runtime.stands_by else "")
+        self._states.suspend(suspended, now)
+        self._watch(now)
+        self._states.not_begun(self._runtime.waiting)
         self.events.add(self._states.look(now))
+        self._tell_waiting(now, suspended)
+
+    def _watch(self, now: float) -> None:
+        self._states.watch(self._runtime.plan.partitions.keys(), now)
+
+    def _tell_waiting(self, now: float, suspended: str) -> None:
+        """Say once that nothing is copied yet, instead of once for each partition."""
+        after = self._runtime.config.stalled_after_seconds
+        if suspended or self._told_waiting or now - self._began < after:
+            return
+        self._told_waiting = True
+        behind = sum(lag.records for lag in self._lags.values())
+        if behind and not self._states.leased:
+            text = (
+                f"{behind:,} record(s) wait, and no task has started for {duration(after)}:"
+                " Spark is still starting, or has no free slots"
+            )
+            self.events.publish("flow.waiting", text, level=logging.WARNING)
 
     def failing(self) -> Mapping[TopicPartition, PartitionReport]:
         """The partitions that cannot be copied as things are, with the reason."""
@@ -279,70 +389,128 @@ class FlowMonitor:
         lag = self._lags.get(partition)
         return (lag.records, lag.source_rate) if lag is not None else (0, 0.0)
 
-    def status(self) -> FlowStatus:
-        """The latest measurement, summed up."""
+    def snapshot(
+        self, life: Life, parts: Mapping[str, Life], jobs: Sequence[JobSnapshot] = ()
+    ) -> FlowSnapshot:
+        """All that is known of the flow; ``life``, ``parts`` and ``jobs`` are its supervisor's.
+
+        Cheap: partitions that did not change since the last one are not looked at again.
+        """
         now = time.time()
-        lags = dict(self._lags)
-        reports = self._states.reports().values()
-        rate = self._rate()
-        size = self._bytes / self._records if self._records else None
-        total = sum(
-            max(lag.target_end - self._first_ends.get(p, lag.target_end), 0)
-            for p, lag in lags.items()
-        )
-        return FlowStatus(
-            flow=str(self._runtime.flow),
-            topics=self._runtime.plan.topics,
-            partitions=len(self._runtime.plan.partitions),
-            records_per_second=rate,
-            bytes_per_second=None if size is None else rate * size,
-            lag_records=sum(lag.records for lag in lags.values()),
-            lag_seconds=max((lag.seconds(now) for lag in lags.values()), default=0.0),
-            records_total=total,
-            identical=sum(lag.shift == 0 for lag in lags.values()),
-            translated=sum(bool(lag.shift) for lag in lags.values()),
+        # Whoever is not watched any more is not known to be in step.
+        stale = now - self._measured_at > _STALE * self.interval
+        key, base = (self._measurements, self._states.version, stale), self._base
+        lasts = max(_SNAPSHOT_SECONDS, len(self._lags) / _COUNTED_PER_SECOND)
+        old = now - self._base_at >= lasts
+        if base is None or self._base_of != key or (base.lag_records and old):
+            with self._counting:
+                base = self._figures(now, stale)
+            self._base, self._base_of, self._base_at = base, key, now
+        return replace(
+            base,
+            life=life,
+            parts=MappingProxyType(dict(parts)),
+            measured_at=self._measured_at,
+            records_per_second=self._written.per_second,
+            bytes_per_second=self._sent.per_second,
+            copied_records=self._copied.records,
+            copied_bytes=self._copied.bytes,
             quarantined=self._quarantined,
-            states=counts(reports),
-            troubled=troubled(reports),
-            events=dict(self.events.counts),
-            state=STANDING_BY if self._runtime.stands_by else "mirroring",
+            events=MappingProxyType(dict(self.events.counts)),
+            jobs=tuple(jobs),
+            groups=groups_of(jobs),
         )
 
-    def _rate(self) -> float:
-        samples = list(self._progress)
-        if len(samples) < 2:
-            return 0.0
-        last = samples[-1]
-        first = next((s for s in samples if last[0] - s[0] <= _RATE_SECONDS), samples[-2])
-        if first == last:
-            first = samples[-2]
-        return max(last[1] - first[1], 0) / max(last[0] - first[0], 0.001)
+    def _figures(self, now: float, stale: bool) -> FlowSnapshot:
+        """What was measured, and the sums; ``stale`` if that is long ago."""
+        flow = self._runtime.flow
+        reports, blind, lags = self._states.reports(), self._states.blind, self._lags
+        made: list[PartitionSnapshot] = []
+        topics: dict[str, TopicSums] = {}
+        states: Counter[PartitionState] = Counter()
+        hidden = stale or bool(blind)
+        total = identical = translated = 0
+        for p, name in self._by_name():
+            lag, report = lags.get(p), reports.get(p)
+            if (topic := topics.get(p.topic)) is None:
+                topic = topics[p.topic] = TopicSums(name)
+            if lag is not None and lag.made is not None and lag.made[0] is report and not hidden:
+                # The usual case: in step, and nothing has changed.
+                partition = lag.made[1]
+                topic.in_step += 1
+            else:
+                partition = self._partition(p, name, report, lag, stale or p in blind, now)
+                topic.add(partition)
+            made.append(partition)
+            states[partition.state] += 1
+            if lag is not None:
+                if lag.begun_at is not None:
+                    total += max(lag.target_end - lag.begun_at, 0)
+                if lag.shift == 0:
+                    identical += 1
+                elif lag.shift:
+                    translated += 1
+        sums = [topic.snapshot(name) for name, topic in topics.items()]
+        sums.sort(key=lambda t: (-(t.lag_records or 0), t.topic))
+        records = [t.lag_records for t in sums if t.lag_records is not None]
+        seconds = max((t.lag_seconds or 0.0 for t in sums), default=0.0)
+        unknown = any(t.lag_seconds is None for t in sums)
+        return FlowSnapshot(
+            self._runtime.name, flow.source, flow.target, Life(FlowState.STARTING),
+            topics=tuple(sums),
+            partitions=tuple(made),
+            states=MappingProxyType({
+                s.value: states[s] for s in reversed(PartitionState) if states[s]
+            }),
+            unmeasured=sum(topic.unmeasured for topic in topics.values()),
+            # Of a flow without partitions it is known that nothing waits.
+            lag_records=sum(records) if records or not made else None,
+            lag_seconds=None if unknown and not seconds else seconds,
+            records_total=total if lags or not made else None,
+            identical=identical,
+            translated=translated,
+        )  # fmt: skip
+
+    def _by_name(self) -> Sequence[tuple[TopicPartition, str]]:
+        """The partitions of the plan and their target topics, sorted."""
+        partitions = self._runtime.plan.partitions
+        if self._sorted is None or self._sorted[0] is not partitions:
+            self._sorted = partitions, sorted(partitions.items())
+        return self._sorted[1]
+
+    def _partition(
+        self,
+        p: TopicPartition,
+        name: str,
+        report: PartitionReport | None,
+        lag: PartitionLag | None,
+        blind: bool,
+        now: float,
+    ) -> PartitionSnapshot:
+        if report is None:
+            report = PartitionReport("", p, PartitionState.STARTING, now)
+        if lag is None:
+            return PartitionSnapshot(
+                p.topic, p.partition, name, report.state, report.why, report.code, report.since,
+                report.retry_at,
+            )  # fmt: skip
+        behind = lag.records
+        # Of a partition that was in step when it could last be measured, nothing is known.
+        known = not blind or behind
+        made = PartitionSnapshot(
+            p.topic, p.partition, name, report.state, report.why, report.code, report.since,
+            report.retry_at, lag.source_end, lag.position, lag.target_end,
+            behind if known else None, lag.seconds(now) if known else None, lag.shift,
+        )  # fmt: skip
+        lag.made = None if behind or blind or made.troubled else (report, made)
+        return made
 
 
-class _Asked:
-    """One cluster during one measurement. A broker that fails is not asked again: it may hang."""
-
-    def __init__(self, client: ClusterClient, metadata: Metadata) -> None:
-        self._client = client
-        self._metadata = metadata
-        self.silent: dict[int, str] = {}
-
-    def offsets(
-        self, partitions: Iterable[TopicPartition], at: int, *, read_committed: bool = False
-    ) -> dict[TopicPartition, int]:
-        """Where partitions begin or end; those whose leaders do not answer are absent."""
-        found: dict[TopicPartition, int] = {}
-        for node, topics in admin.by_leader(self._metadata, partitions).items():
-            if node in self.silent:
-                continue
-            led = [TopicPartition(name, i) for name, indexes in topics.items() for i in indexes]
-            try:
-                found |= admin.list_offsets(
-                    self._client, self._metadata, led, at, read_committed=read_committed
-                )
-            except WireError as error:
-                self.silent[node] = _silence(self._client, error)
-        return found
+def _place(plan: TopicPlan, p: TopicPartition) -> Place:
+    assert plan.source is not None  # noqa: S101 - it was measured by this plan
+    assert plan.target is not None  # noqa: S101 - as above
+    remote = plan.target.topics[plan.partitions[p]]
+    return Place(p.topic, p.partition, plan.source.topics[p.topic].topic_id, remote.topic_id)
 
 
 def _silence(client: ClusterClient, error: WireError) -> str:

@@ -1,82 +1,112 @@
-"""Keeps partitions leased: round after round, without a pause. Runs in the driver.
+"""Keeps the partitions of one flow leased: round after round, without a pause. Runs in the driver.
 
-A round's tasks are started a little before the round begins and wait; at its beginning they resume
-and copy, while the round before comes to its end. New partitions get a round of their own for what
-is left of the current one. A round that fails is planned anew at once: nothing depends on it.
+A round's tasks are started a little before the round begins, and wait. At its beginning they resume
+and copy. New partitions get a round of their own for what is left of the current one. A round that
+fails is planned anew: nothing depends on it. Flows know nothing of each other's rounds.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 
 from heliograph.control.assignment import assign
-from heliograph.copy.desk import SETTLE_SECONDS
-from heliograph.model import Lease, Receipt, ReportAddress, TopicPartition
+from heliograph.copy.lease_state import SETTLE_SECONDS
+from heliograph.model import DriverAddress, Lease, Receipt, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
+from heliograph.service.once import Goals
+
+__all__ = ["Done", "FlowLeases", "RoundKeeper", "SubmitRound"]
 
 log = logging.getLogger(__name__)
 
-#: Tasks are submitted this long before their round begins: starting them takes about 0.15 s.
-_LEAD_SECONDS = 1.0
+#: Tasks are submitted this long before their round begins. Starting them takes about 0.15 s, and
+#: more than a second where brokers and mirror have all cores busy.
+_LEAD_SECONDS = 2.0
 #: The first round is short: it was dealt without knowing rates. What happens in it is told live.
 _FIRST_ROUND_SECONDS = 15.0
-_FAILED_PAUSE_SECONDS = 0.5
-#: How often flows that are another mirror's are looked at again.
+#: Spreads load; no secret.
+_DICE = random.Random()  # noqa: S311
+#: After a round that failed, or that ended before its time; twice as long after each in a row.
+_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
+#: How often a flow that is another mirror's is looked at again.
 _TURNED_AWAY_SECONDS = 0.2
 #: The tasks of a round that failed are killed, which takes Spark some seconds.
-_KILLED_SECONDS = 5.0
+KILLED_SECONDS = 5.0
 #: A backlog weighs as much as the rate that would clear it in this time.
 _BACKLOG_HORIZON_SECONDS = 10.0
 
-RunRound = Callable[[Sequence[Lease]], list[Receipt]]
+Done = Callable[[Future[list[Receipt]]], None]
+#: Runs a round in the background and calls back with its outcome.
+SubmitRound = Callable[[Sequence[Lease], Done], None]
 
 
 class FlowLeases:
     """Deals the partitions of one flow; remembers who had what.
 
-    Holders of leases tell what happens at ``report_to``, at once.
+    Attributes:
+        turned_away: no leases could be handed out, because the flow is not this mirror's now.
     """
 
     def __init__(
         self,
         runtime: FlowRuntime,
         monitor: FlowMonitor,
-        most: int,
-        report_to: ReportAddress | None = None,
+        most: Callable[[], int],
+        *,
+        report_to: DriverAddress | None = None,
+        goals: Goals | None = None,
+        clear_from: float = 0.0,
     ) -> None:
+        """Make the dealer of a flow.
+
+        Args:
+            runtime: the flow.
+            monitor: knows what its partitions weigh.
+            most: how many leases it may have at this moment, unless ``tasks.max`` says so.
+            report_to: where holders of leases tell what happens, at once.
+            goals: for ``run --once``: only these partitions, and only so far.
+            clear_from: from when on no lease of the flow that was handed out before can be running.
+        """
         self.runtime = runtime
         self.monitor = monitor
-        self._most = runtime.config.tasks_max or most
+        self.goals = goals
+        self._most = most
         self._report_to = report_to
         self._serials = itertools.count(1)
         self._groups: list[list[TopicPartition]] = []
         self._leased: set[TopicPartition] = set()
         #: From when holders of this round's leases may write markers, and those of the next one's.
-        self._markers_from = self._next_markers_from = 0.0
-        #: No leases could be handed out, because the flow is not this mirror's at the moment.
+        self._markers_from = self._next_markers_from = clear_from
         self.turned_away = False
 
+    @property
+    def _wanted(self) -> set[TopicPartition]:
+        leasable = self.runtime.leasable
+        return set(leasable) if self.goals is None else self.goals.open & leasable
+
     def plan(self, starts_at: float, deadline: float) -> list[Lease]:
-        """Leases for everything that the flow mirrors; none while another mirror has it."""
+        """Leases for everything that may be begun; none while another mirror has the flow."""
         self.turned_away = not self.runtime.holds
         if self.turned_away:
             self._leased = set()
             return []
-        partitions = self.runtime.plan.partitions
+        partitions = self._wanted
         weights = {p: self._weight(p) for p in partitions}
-        self._groups = assign(weights, self._most, self._groups)
-        self._leased = set(partitions)
+        most = self.runtime.config.tasks_max or self._most()
+        self._groups = assign(weights, most, self._groups)
+        self._leased = partitions
         self._markers_from = self._next_markers_from
         leases = [self._lease(group, starts_at, deadline) for group in self._groups]
         self.held_until(deadline + SETTLE_SECONDS)
-        return leases
+        return [lease for lease in leases if lease.partitions]
 
     def held_until(self, moment: float) -> None:
         """Whoever holds leases now may write markers until then; the next round waits for it."""
@@ -88,9 +118,10 @@ class FlowLeases:
             return self.plan(starts_at, deadline)
         if not self.runtime.holds:
             return []
-        new = sorted(self.runtime.plan.partitions.keys() - self._leased)
+        new = sorted(self._wanted - self._leased)
         self._leased.update(new)
-        return [self._lease(new, starts_at, deadline)] if new else []
+        lease = self._lease(new, starts_at, deadline) if new else None
+        return [lease] if lease is not None and lease.partitions else []
 
     def _weight(self, partition: TopicPartition) -> float:
         lag, rate = self.monitor.load_of(partition)
@@ -100,17 +131,17 @@ class FlowLeases:
         names = self.runtime.plan.partitions
         failing = self.monitor.failing()
         reached = {p: self.monitor.reached(p) for p in group}
+        until = self.goals.until if self.goals is not None else None
         leased = tuple(
             replace(
-                self.runtime.leased(p), failing=failing.get(p),
-                reached_in=reached[p][0], reached=reached[p][1],
+                self.runtime.leased(p, until(p) if until is not None else None),
+                failing=failing.get(p), reached_in=reached[p][0], reached=reached[p][1],
             )
             for p in group if p in names
         )  # fmt: skip
-        assert self.runtime.context is not None  # noqa: S101 - prepared
         markers_from = max(self._markers_from, self.runtime.clear_from)
         lease = Lease(
-            self.runtime.context, leased, starts_at, deadline, markers_from,
+            self.runtime.prepared, leased, starts_at, deadline, markers_from,
             next(self._serials), self._report_to,
         )  # fmt: skip
         self.monitor.granted(lease)
@@ -118,83 +149,138 @@ class FlowLeases:
 
 
 class RoundKeeper:
-    """Runs rounds until stopped."""
+    """Runs the rounds of one flow in a thread of its own, from `start` to `stop`.
 
-    def __init__(
-        self,
-        flows: Sequence[FlowLeases],
-        run_round: RunRound,
-        lease_seconds: float,
-    ) -> None:
-        self._flows = flows
-        self._run_round = run_round
+    With goals it ends by itself when they are reached, or when nothing moves any more.
+    """
+
+    def __init__(self, leases: FlowLeases, submit: SubmitRound, lease_seconds: float) -> None:
+        self._leases = leases
         self._lease_seconds = lease_seconds
+        self._flow = leases.runtime.name
+        self._submit_round = submit
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._failed = False
         self._last_failure = ""
-        self._monitors = {str(f.runtime.flow): f.monitor for f in flows}
-        # A round, the next one, and the extra rounds of partitions that appear meanwhile.
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="round")
+        self._pause = _PAUSE_SECONDS
+        self._in_progress = 0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(
+            target=self._run, name=f"rounds of {self._flow}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to hand out leases."""
+        self._thread.start()
 
     def changed(self) -> None:
         """There are partitions without a lease."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End `run`; the round in progress is left to its fate."""
-        self._stopping = True
+        """Hand out no more leases; those in progress go on until somebody ends them."""
+        self._stopping.set()
         self._wake.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def run(self) -> None:
-        """Plan and submit rounds until `stop`."""
-        begins = time.time()
-        length = _FIRST_ROUND_SECONDS
-        while not self._stopping:
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until no more leases are handed out; returns whether that is so."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def in_progress(self) -> int:
+        """Rounds whose tasks have not all ended."""
+        return self._in_progress
+
+    def _run(self) -> None:
+        # Flows begin together. Were their rounds to end together, all tasks would start at once.
+        begins, length = time.time(), _FIRST_ROUND_SECONDS * _DICE.uniform(0.6, 1.0)
+        while not self._stopping.is_set():
+            goals = self._leases.goals
+            if goals is not None and not goals.may_go_on(self._leases.runtime):
+                return
             ends = begins + length
-            self._submit([x for f in self._flows for x in f.plan(begins, ends)])
-            while not self._stopping and time.time() < ends - _LEAD_SECONDS:
-                rest = max(0.0, ends - _LEAD_SECONDS - time.time())
-                if any(f.turned_away for f in self._flows):
-                    rest = min(rest, _TURNED_AWAY_SECONDS)
-                self._wake.wait(rest)
-                self._wake.clear()
-                now = time.time()
-                if self._failed:
-                    self._failed = False
-                    time.sleep(_FAILED_PAUSE_SECONDS)
-                    ends = time.time()
-                    for flow in self._flows:
-                        flow.held_until(ends + _KILLED_SECONDS)
-                    break
-                if now < ends:
-                    self._submit([x for f in self._flows for x in f.added(now, ends)])
-            begins, length = max(ends, time.time()), self._lease_seconds
+            try:
+                self._submit(self._leases.plan(begins, ends))
+                ends = self._await_end(ends)
+            except Exception as error:  # noqa: BLE001 - this thread must outlive a bad moment
+                self._note_failure(error)
+                ends = self._await_end(ends)
+            begins = max(ends, time.time())
+            length = self._lease_seconds
+
+    def _await_end(self, ends: float) -> float:
+        """Wait until the next round is to be planned, and lease what appears meanwhile.
+
+        Returns when the current round ends: before its time if it failed, or if all its tasks are
+        through with what they had to do.
+        """
+        while not self._stopping.is_set() and time.time() < ends - _LEAD_SECONDS:
+            rest = max(0.0, ends - _LEAD_SECONDS - time.time())
+            if self._leases.turned_away:
+                rest = min(rest, _TURNED_AWAY_SECONDS)
+            elif self._leases.goals is not None and not self._in_progress:
+                rest = min(rest, _PAUSE_SECONDS)
+            self._wake.wait(rest)
+            self._wake.clear()
+            if self._stopping.is_set():
+                break
+            if self._failed:
+                self._failed = False
+                self._rest()
+                ended = time.time()
+                self._leases.held_until(ended + KILLED_SECONDS)
+                return ended
+            if time.time() < ends:
+                self._submit(self._leases.added(time.time(), ends))
+            if not self._in_progress and self._leases.goals is not None:
+                return time.time()
+        return ends
+
+    def _rest(self) -> None:
+        """Pause after a failure: a flow whose rounds keep failing must not keep Spark busy."""
+        deadline = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _MOST_PAUSE_SECONDS)
+        while not self._stopping.is_set() and time.monotonic() < deadline:
+            self._wake.wait(max(0.0, deadline - time.monotonic()))
+            self._wake.clear()
 
     def _submit(self, leases: list[Lease]) -> None:
-        leases = [lease for lease in leases if lease.partitions]
-        if leases and not self._stopping:
-            self._pool.submit(self._run_round, leases).add_done_callback(self._finished)
+        if leases and not self._stopping.is_set():
+            with self._lock:
+                self._in_progress += 1
+            try:
+                self._submit_round(leases, self._finished)
+            except RuntimeError:
+                # Spark is being stopped with the mirror.
+                with self._lock:
+                    self._in_progress -= 1
 
     def _finished(self, future: Future[list[Receipt]]) -> None:
-        if future.cancelled() or self._stopping:
+        with self._lock:
+            self._in_progress -= 1
+        try:
+            receipts = future.result()
+        except CancelledError:
             return
-        error = future.exception()
-        if error is not None:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            # Rounds of flows that were taken over by another mirror are cancelled.
-            if reason != self._last_failure and any(f.runtime.holds for f in self._flows):
-                log.warning("a round failed and is planned anew: %s", reason)
-            self._last_failure = reason
-            self._failed = True
-            self._wake.set()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the round is planned anew
+            self._note_failure(error)
+        else:
+            self._last_failure = ""
+            self._pause = _PAUSE_SECONDS
+            if self._leases.goals is not None:
+                self._leases.goals.receive(receipts)
+            self._leases.monitor.receive(receipts)
+        self._wake.set()
+
+    def _note_failure(self, error: Exception) -> None:
+        if self._stopping.is_set():
             return
-        self._last_failure = ""
-        distribute(future.result(), self._monitors)
-
-
-def distribute(receipts: Sequence[Receipt], monitors: dict[str, FlowMonitor]) -> None:
-    """Give each flow's receipts to its monitor."""
-    for flow, monitor in monitors.items():
-        monitor.receive([r for r in receipts if r.flow == flow])
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        # Rounds of a flow that was taken over by another mirror are cancelled.
+        if reason != self._last_failure and self._leases.runtime.holds:
+            log.warning("%s: a round failed and is planned anew: %s", self._flow, reason)
+        self._last_failure = reason
+        self._failed = True

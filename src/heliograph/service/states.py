@@ -1,21 +1,24 @@
 """What every partition of a flow is doing, and the watchdog. Pure: no clock, no I/O. Driver.
 
-Two witnesses are heard. Tasks tell of trouble, live and in receipts; the monitor measures both
+There are two sources. Tasks report trouble, live and in receipts; the monitor measures both
 clusters itself. A task can be wrong, hung or gone, so the measurement decides: a partition that is
 behind and does not move is stalled, whatever the tasks say, and one that cannot be measured is not
 in step. Of what tasks say, the newest lease counts.
+
+Nothing is stalled before the flow's first lease was handed out, nor while the flow is suspended:
+what is missing then is not the partition's fault, and its supervisor reports it once.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from heliograph.copy.telling import Tidings
+from heliograph.copy.lease_report import LeaseReport
 from heliograph.model import PartitionEvent, PartitionReport, PartitionState, TopicPartition
+from heliograph.units import duration, moment
 
 __all__ = [
     "FAILED",
@@ -23,10 +26,6 @@ __all__ = [
     "STALLED",
     "FlowStates",
     "Measured",
-    "clock",
-    "counts",
-    "duration",
-    "troubled",
 ]
 
 #: Codes of the events that are made here.
@@ -41,7 +40,8 @@ _SUCCESSION_SECONDS = 5.0
 #: Leases whose end is remembered: some rounds of some hundred tasks.
 _LEASES = 4096
 _BAD = (PartitionState.STALLED, PartitionState.FAILED)
-_WORST_FIRST = list(reversed(PartitionState))
+#: Why nothing is copied before the first lease.
+_NO_LEASE = "no task has started yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,36 +97,85 @@ class FlowStates:
         self._blind_after = max(_BLIND_SECONDS, 3 * interval)
         self._watched: dict[TopicPartition, _Watched] = {}
         self._granted: dict[int, _Granted] = {}
+        self._not_begun: Mapping[TopicPartition, str] = {}
         self._unmeasured = ""
+        #: When the clusters were last asked, and which partitions did not answer then.
         self._measured_at = 0.0
+        self._absent: AbstractSet[TopicPartition] = frozenset()
+        #: When the first lease was handed out; 0 before that.
+        self._first_lease_at = 0.0
+        self._suspended = ""
+        self._blind: frozenset[TopicPartition] = frozenset()
+        #: Partitions to look at: all others are idle, and nothing was heard of them since.
+        self._active: set[TopicPartition] = set()
+        #: Grows whenever the report of any partition changes.
+        self.version = 0
         self._lock = threading.Lock()
+
+    @property
+    def leased(self) -> bool:
+        """Whether a lease was ever handed out."""
+        return bool(self._first_lease_at)
+
+    @property
+    def blind(self) -> frozenset[TopicPartition]:
+        """Partitions that were not measured for so long that their lag is not known."""
+        return self._blind
 
     # -- what is heard ------------------------------------------------------------------------
 
     def watch(self, partitions: Collection[TopicPartition], now: float) -> None:
         """These are the flow's partitions."""
         with self._lock:
+            if partitions == self._watched.keys():
+                return
             for p in self._watched.keys() - partitions:
                 del self._watched[p]
+                self._active.discard(p)
             for p in set(partitions) - self._watched.keys():
+                self._active.add(p)
                 fresh = PartitionReport(self._flow, p, PartitionState.STARTING, now)
                 self._watched[p] = _Watched(fresh, now, now)
 
-    def granted(self, serial: int, partitions: Collection[TopicPartition], deadline: float) -> None:
+    def not_begun(self, why: Mapping[TopicPartition, str]) -> None:
+        """These have no lease yet, for a reason that ends by itself; all others may have one."""
+        with self._lock:
+            self._active |= why.keys() & self._watched.keys()
+            self._not_begun = why
+
+    def suspend(self, why: str, now: float) -> None:
+        """Nothing of the flow is copied by this mirror, because of ``why``; empty: it is again.
+
+        What tasks said of it is over, and none of its partitions is stalled until it goes on.
+        """
+        with self._lock:
+            if why == self._suspended:
+                return
+            self._suspended = why
+            self._active |= self._watched.keys()
+            for watched in self._watched.values():
+                watched.told = None
+                if not why:
+                    watched.still_since = now
+
+    def granted(
+        self, serial: int, partitions: Collection[TopicPartition], deadline: float, now: float
+    ) -> None:
         """A lease was handed out."""
         with self._lock:
+            self._first_lease_at = self._first_lease_at or now
             self._granted[serial] = _Granted(partitions, deadline)
             while len(self._granted) > _LEASES:
                 del self._granted[next(iter(self._granted))]
 
-    def told(self, tidings: Tidings) -> None:
+    def told(self, lease_report: LeaseReport) -> None:
         """The holder of a lease says something."""
         with self._lock:
-            lease = self._granted.get(tidings.serial)
-            for report in tidings.reports:
-                self._tell(report.partition, report, tidings.serial)
+            lease = self._granted.get(lease_report.serial)
+            for report in lease_report.reports:
+                self._tell(report.partition, report, lease_report.serial)
             if lease is not None:
-                self._hold(lease, tidings)
+                self._hold(lease, lease_report)
 
     def _tell(self, p: TopicPartition, report: PartitionReport | None, serial: int) -> None:
         watched = self._watched.get(p)
@@ -135,33 +184,39 @@ class FlowStates:
         if report is not None and report.state is PartitionState.STARTING:
             return
         watched.serial = serial
-        watched.told = report
+        if report is not None or watched.told is not None:
+            watched.told = report
+            self._active.add(p)
 
-    def _hold(self, lease: _Granted, tidings: Tidings) -> None:
+    def _hold(self, lease: _Granted, lease_report: LeaseReport) -> None:
         """The holder lives, and those of whom it says nothing are fine."""
         for p in lease.partitions:
             watched = self._watched.get(p)
             if watched is not None:
                 watched.held_until = max(watched.held_until, lease.deadline)
-                if tidings.all_told and watched.serial < tidings.serial:
-                    self._tell(p, None, tidings.serial)
+                if lease_report.all_told and watched.serial < lease_report.serial:
+                    self._tell(p, None, lease_report.serial)
 
     def fine(self, p: TopicPartition, serial: int) -> None:
         """The receipt of a lease has nothing to say of a partition."""
         with self._lock:
             self._tell(p, None, serial)
 
-    def forget_tasks(self) -> None:
-        """Another mirror has the flow: what our tasks said is over."""
-        with self._lock:
-            for watched in self._watched.values():
-                watched.told = None
-
-    def measured(self, found: Mapping[TopicPartition, Measured], now: float) -> None:
-        """Both clusters were asked; partitions that are left out did not answer."""
+    def measured(
+        self,
+        found: Mapping[TopicPartition, Measured],
+        now: float,
+        absent: AbstractSet[TopicPartition] = frozenset(),
+    ) -> None:
+        """Both clusters were asked, and this is what has changed; ``absent`` did not answer."""
         with self._lock:
             self._unmeasured = ""
-            self._measured_at = now
+            for p in absent - self._absent:
+                watched = self._watched.get(p)
+                if watched is not None and watched.measured is not None:
+                    watched.measured_at = self._measured_at
+            self._active |= (absent | found.keys()) & self._watched.keys()
+            self._measured_at, self._absent = now, absent
             for p, m in found.items():
                 watched = self._watched.get(p)
                 if watched is not None:
@@ -177,16 +232,25 @@ class FlowStates:
     def look(self, now: float) -> list[PartitionEvent]:
         """Judge every partition; returns what an operator must hear of."""
         with self._lock:
+            if now - self._measured_at >= self._blind_after:
+                self._active |= self._watched.keys()
+            self._blind = frozenset(
+                p for p in self._active
+                if now - self._measured(p, self._watched[p]) >= self._blind_after
+            )  # fmt: skip
             events: list[PartitionEvent] = []
-            for p, watched in self._watched.items():
+            for p in sorted(self._active):
+                watched = self._watched[p]
                 before = watched.shown
-                if before.state is PartitionState.IDLE and self._is_idle(watched, now):
-                    # The usual case, for thousands of partitions.
+                if before.state is PartitionState.IDLE and self._is_idle(p, watched, now):
+                    self._active.discard(p)
                     continue
                 shown = self._judge(p, watched, now)
                 if shown.state is before.state and shown.code == before.code:
                     shown = replace(shown, since=min(before.since, shown.since))
-                watched.shown = shown
+                if shown != before:
+                    watched.shown = shown
+                    self.version += 1
                 events += self._transition(watched, now)
             return events
 
@@ -204,63 +268,92 @@ class FlowStates:
                 if watched.told is not None and watched.told.state is PartitionState.FAILED
             }
 
-    def _is_idle(self, w: _Watched, now: float) -> bool:
+    def _measured(self, p: TopicPartition, w: _Watched) -> float:
+        """When a partition was measured, or found to be as measured."""
+        answered = w.measured is not None and p not in self._absent
+        return self._measured_at if answered else w.measured_at
+
+    def _is_idle(self, p: TopicPartition, w: _Watched, now: float) -> bool:
         return (
             w.told is None
             and not w.behind
             and not w.held_back_since
-            and now - w.measured_at < self._blind_after
+            and now - self._measured(p, w) < self._blind_after
         )
 
     def _judge(self, p: TopicPartition, w: _Watched, now: float) -> PartitionReport:
         def state(which: PartitionState, since: float, why: str = "") -> PartitionReport:
             return PartitionReport(self._flow, p, which, since, why)
 
-        blind = now - w.measured_at
+        measured_at = self._measured(p, w)
+        blind = now - measured_at
+        still_since = max(w.still_since, self._first_lease_at)
+        still = now - still_since
+        if self._suspended:
+            if blind >= self._blind_after:
+                return state(PartitionState.WAITING, measured_at, self._why_blind(p))
+            if w.behind and still >= self._blind_after:
+                why = f"{w.behind:,} record(s) wait: {self._suspended}"
+                return state(PartitionState.WAITING, still_since, why)
+            return self._moving(p, w, now)
         if w.told is not None and self._has_failed(w.told, now):
             return w.told
-        if w.behind and now - w.still_since >= self._stalled_after:
-            return state(PartitionState.STALLED, w.still_since, self._why_stalled(w, now))
+        awaits_lease = not w.begun and not self._first_lease_at and p not in self._not_begun
+        if w.behind and awaits_lease and blind < self._blind_after:
+            return state(PartitionState.STARTING, w.shown.since, _NO_LEASE)
+        if w.behind and not awaits_lease and still >= self._stalled_after:
+            return state(PartitionState.STALLED, still_since, self._why_stalled(p, w, now))
         if blind >= self._stalled_after:
-            return state(PartitionState.STALLED, w.measured_at, self._why_blind(w))
+            return state(PartitionState.STALLED, measured_at, self._why_blind(p))
         if blind >= self._blind_after:
-            return state(PartitionState.WAITING, w.measured_at, self._why_blind(w))
+            return state(PartitionState.WAITING, measured_at, self._why_blind(p))
+        if p in self._not_begun:
+            return state(PartitionState.WAITING, w.shown.since, self._not_begun[p])
         if w.told is not None and w.told.state is not PartitionState.COPYING:
             return w.told
         # By a later measurement, not by the clock: the two ends are asked for one after the other,
         # so that any partition that grows looks held back for once.
-        if w.held_back_since and w.measured_at - w.held_back_since >= _TRANSACTION_SECONDS:
+        if w.held_back_since and measured_at - w.held_back_since >= _TRANSACTION_SECONDS:
             held_back = w.measured.held_back if w.measured else 0
             why = f"{held_back:,} record(s) wait for an open transaction on {self._source}"
             return state(PartitionState.WAITING, w.held_back_since, why)
+        return self._moving(p, w, now)
+
+    def _moving(self, p: TopicPartition, w: _Watched, now: float) -> PartitionReport:
         if w.measured is None or (w.behind and not w.begun):
-            return state(PartitionState.STARTING, w.shown.since)
-        return state(PartitionState.COPYING if w.behind else PartitionState.IDLE, now)
+            return PartitionReport(self._flow, p, PartitionState.STARTING, w.shown.since)
+        which = PartitionState.COPYING if w.behind else PartitionState.IDLE
+        return PartitionReport(self._flow, p, which, now)
 
     def _has_failed(self, told: PartitionReport, now: float) -> bool:
         """Whether a partition failed, and is tried again as was said."""
         overdue = bool(told.retry_at) and now >= told.retry_at + self._stalled_after
         return told.state is PartitionState.FAILED and not overdue
 
-    def _why_stalled(self, w: _Watched, now: float) -> str:
+    def _why_stalled(self, p: TopicPartition, w: _Watched, now: float) -> str:
         assert w.measured is not None  # noqa: S101 - it is behind
         text = (
             f"nothing is copied, although {w.behind:,} record(s) can be read on {self._source},"
             f" from source offset {w.measured.position} on"
         )
+        if p in self._not_begun:
+            return f"{text}; {self._not_begun[p]}"
         if w.told is not None and w.told.state is not PartitionState.COPYING:
             return f"{text}; its task says: {w.told.state}, {w.told.why}"
         if now > w.held_until + _SUCCESSION_SECONDS:
-            since = f"since {clock(w.held_until, now)}" if w.held_until else "yet"
+            since = f"since {moment(w.held_until)}" if w.held_until else "yet"
             return (
                 f"{text}; no task was heard of {since}: check that Spark is alive and has free"
                 " slots, restart the mirror if this lasts"
             )
         return f"{text}; its task does not say why: check that its brokers answer"
 
-    def _why_blind(self, w: _Watched) -> str:
-        alone = w.measured_at < self._measured_at
-        lost = "its leaders do not answer" if alone else "the brokers take too long to answer"
+    def _why_blind(self, p: TopicPartition) -> str:
+        lost = (
+            "its leaders do not answer"
+            if p in self._absent
+            else "the brokers take too long to answer"
+        )
         reason = self._unmeasured or lost
         return f"not measured since then: {reason}"
 
@@ -271,8 +364,8 @@ class FlowStates:
             if trouble is None or (trouble.state, trouble.code) != (shown.state, shown.code):
                 w.trouble = shown if trouble is None else replace(shown, since=trouble.since)
                 code = FAILED if shown.state is PartitionState.FAILED else STALLED
-                again = f", tried again at {clock(shown.retry_at, now)}" if shown.retry_at else ""
-                text = f"{shown.state} since {clock(shown.since, now)}{again}: {shown.why}"
+                again = f", tried again at {moment(shown.retry_at)}" if shown.retry_at else ""
+                text = f"{shown.state} since {moment(shown.since)}{again}: {shown.why}"
                 yield PartitionEvent(self._flow, p, code, text, at=now)
         elif trouble is not None and shown.state is not PartitionState.WAITING:
             w.trouble = None
@@ -293,31 +386,3 @@ def _take(w: _Watched, m: Measured, now: float) -> None:
     elif before is None or not w.held_back_since or m.readable != before.readable:
         w.held_back_since = now
     w.measured, w.measured_at = m, now
-
-
-def counts(reports: Iterable[PartitionReport]) -> dict[str, int]:
-    """How many partitions are in each state, the worst first."""
-    found = Counter(r.state for r in reports)
-    return {state.value: found[state] for state in _WORST_FIRST if found[state]}
-
-
-def troubled(reports: Iterable[PartitionReport]) -> list[PartitionReport]:
-    """Partitions that are not just copied, idle or about to begin; the worst and oldest first."""
-    order = {state: n for n, state in enumerate(_WORST_FIRST)}
-    healthy = (PartitionState.IDLE, PartitionState.COPYING, PartitionState.STARTING)
-    found = [r for r in reports if r.state not in healthy]
-    return sorted(found, key=lambda r: (order[r.state], r.since, r.partition))
-
-
-def duration(seconds: float) -> str:
-    """For people: 0.4 s, 34 s, 5 min, 3.2 h."""
-    for least, unit, name in ((5400, 3600, "h"), (90, 60, "min")):
-        if seconds >= least:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
-def clock(when: float, now: float) -> str:
-    """A time of day for people; with the day, if it is not today."""
-    then, today = time.localtime(when), time.localtime(now)
-    return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", then)

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 from heliograph.config import FlowConfig
 from heliograph.service.engine import Engine
-from heliograph.service.verify_plan import Choice, Plan, Planner
 from heliograph.verify.model import Difference, Range, RangeResult
+from heliograph.verify.plan import Plan, Planner
 from heliograph.verify.report import Report
+from heliograph.verify.views import Choice
 from heliograph.wire.cluster import ClusterClient
 
 __all__ = ["Progress", "Verification"]
@@ -61,12 +62,14 @@ class Verification:
             plan = planner.plan()
             if plan.ranges:
                 # Spark's start took until now, and is no part of the comparison.
-                self._width = self._engine.leases_per_flow
+                self._width = self._engine.leases_per_flow(1)
+                self._engine.check_secrets([config.source_client, config.target_client])
             self.report = report = Report(
                 flow=str(config.flow), began=f"{began:%Y-%m-%d %H:%M:%S} UTC",
                 partitions=plan.reports, most=choice.most, complete=choice.complete,
                 sample=choice.sample, seed=None if choice.sample is None else choice.seed,
-                offered=plan.offered, problems=plan.problems, notes=plan.notes,
+                begin=choice.begin, end=choice.end, offered=plan.offered,
+                problems=plan.problems, notes=plan.notes,
             )  # fmt: skip
             planned(plan)
             differences: list[Difference] = []
@@ -133,7 +136,7 @@ class Verification:
                         break
             finally:
                 if running:
-                    self._engine.cancel_rounds()
+                    self._engine.cancel_checks()
 
 
 def _outcome(

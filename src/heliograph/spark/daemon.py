@@ -4,9 +4,16 @@ Spark forks a worker from this process whenever it needs one. What is imported h
 of them: a worker is ready at once, and its memory is mostly its siblings'.
 """
 
+# ruff: noqa: E402 - the path is settled before pyspark is imported
+
 import ctypes
 import gc
+import sys
 from contextlib import suppress
+
+from heliograph.spark.archives import leave_out_archives
+
+leave_out_archives(sys.path)
 
 import pandas  # noqa: F401 - pyspark's worker imports it for every Arrow task
 import pyarrow  # noqa: F401 - imported for the workers

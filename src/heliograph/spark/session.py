@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 from py4j.clientserver import ClientServer
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from heliograph.errors import StartError
-from heliograph.lab.java import find_java
-from heliograph.spark.archive import archive_path, load_flag, write_flag
+from heliograph.jvm.archive import load_flags, write_flag
+from heliograph.jvm.java import find_java
+from heliograph.spark.archive import archive_path
 from heliograph.spark.rounds import warm_up
+from heliograph.spark.scratch import Scratch
 
 #: A task that loses its worker is given to another one this often before its round is planned anew.
 _TASK_FAILURES = 4
+_LOCAL_SLOTS = 1024
+#: Workers of rounds that have ended are kept for rounds to come.
+_IDLE_WORKERS_PER_CORE = 4
 _QUIET = Path(__file__).with_name("log4j2.properties")
 #: The JVM only schedules: the first compiler tier and the simplest collector start fastest and
 #: take the least from the cores that copy.
@@ -31,12 +42,25 @@ _JVM_FLAGS = (
 )
 _JVM_MEMORY = "512m"
 _JVM_EXIT_SECONDS = 2.0
-_LOG_PREFIX = "heliograph-spark-"
 _ARCHIVE_SECONDS = 120.0
+_MASTER_CONNECT_SECONDS = 5.0
+#: Within this a master that is there has accepted us; Spark alone would take a minute.
+_MASTER_SECONDS = 30.0
+#: What py4j says in its first line tells nothing, and is never the same.
+_PY4J = "An error occurred while calling"
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class SparkEngine:
-    """A running Spark session with the log file that its JVM and workers write to."""
+    """A running Spark session with the log file that its JVM and workers write to.
+
+    What is known of it was asked at the start: it can be read when the JVM is gone.
+
+    Attributes:
+        parallelism: how many tasks Spark wants to run at once.
+        driver_hosts: the address of the driver as executors know it, and the one it listens on.
+        encrypted: whether what Spark says on its network is authenticated and encrypted.
+    """
 
     def __init__(self, session: SparkSession, log: Path, gateway: ClientServer) -> None:
         self.session = session
@@ -44,32 +68,29 @@ class SparkEngine:
         self._gateway = gateway
         # None if the JVM was there before us, as under spark-submit.
         self._jvm: subprocess.Popen[bytes] | None = gateway.proc
-
-    @property
-    def parallelism(self) -> int:
-        """How many tasks Spark wants to run at once."""
-        return int(self.session.sparkContext.defaultParallelism)
-
-    @property
-    def driver_hosts(self) -> tuple[str, str]:
-        """The address of the driver as executors know it, and the one that it listens on."""
-        conf = self.session.sparkContext.getConf()
+        self.parallelism = int(session.sparkContext.defaultParallelism)
+        conf = session.sparkContext.getConf()
         host = conf.get("spark.driver.host", "127.0.0.1")
-        return host, conf.get("spark.driver.bindAddress", host)
+        self.driver_hosts: tuple[str, str] = host, conf.get("spark.driver.bindAddress", host)
+        secure = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+        self.encrypted = conf.get("spark.authenticate", "") == "true" and any(
+            conf.get(key, "") == "true" for key in secure
+        )
 
     @property
     def alive(self) -> bool:
         """Whether the JVM is still there."""
         return self._jvm is None or self._jvm.poll() is None
 
-    def cancel(self) -> None:
-        """Cancel every round; workers in the middle of one are killed."""
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs with a tag; workers in the middle of one are killed."""
         with suppress(Exception):
-            self.session.sparkContext.cancelAllJobs()
+            self.session.interruptTag(tag)
 
     def stop(self, patience_seconds: float = _JVM_EXIT_SECONDS) -> None:
-        """Cancel every round and end the JVM; workers die with it. Works on a dead JVM too."""
-        self.cancel()
+        """Cancel every job and end the JVM; workers die with it. Works on a dead JVM too."""
+        with suppress(Exception):
+            self.session.interruptAll()
         with suppress(Exception):
             self.session.stop()
         with suppress(Exception):
@@ -81,29 +102,20 @@ class SparkEngine:
                 self._jvm.wait(patience_seconds)
             self._jvm.kill()
             self._jvm.wait()
-        # pyspark forgets these only if the JVM says goodbye, which one that was killed does not.
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        SparkSession._instantiatedSession = None
+        _forget_session()
         with suppress(OSError):
             self.log.unlink()
-
-
-def _forget_old_logs() -> None:
-    """Delete the logs of mirrors that were killed and could not do it themselves."""
-    for log in Path(tempfile.gettempdir()).glob(f"{_LOG_PREFIX}*.log"):
-        owner = log.name.removeprefix(_LOG_PREFIX).partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            with suppress(OSError):
-                log.unlink()
 
 
 def build_archive() -> Path:
     """Start Spark once, with its first empty tasks, and keep its classes for later starts."""
     path = archive_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    engine = start(None, 1, jvm_flags=write_flag(path))
+    folder = Scratch()
+    engine = start(None, folder.path, jvm_flags=write_flag(path))
     engine.stop(_ARCHIVE_SECONDS)
+    folder.remove()
     if not path.is_file():
         raise StartError(
             "spark.archive",
@@ -120,29 +132,107 @@ def abandon_start() -> None:
             child.kill()
 
 
-def start(master: str | None, flows: int, *, jvm_flags: str | None = None) -> SparkEngine:
+def _forget_session() -> None:
+    # pyspark forgets these only if the JVM says goodbye, which one that was killed does not.
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def check_master(master: str) -> None:
+    """Raises StartError if nothing listens where ``master`` should be.
+
+    Spark itself tries for a minute and then ends with an error that does not name the cause.
+    """
+    if is_local(master):
+        return
+    addresses = re.findall(r"(\[[^\]]+\]|[^/,:\[\]]+):(\d+)", master.partition("://")[2])
+    failures = []
+    for host, port in addresses:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _MASTER_CONNECT_SECONDS):
+                return
+        except (OSError, OverflowError) as error:
+            failures.append(f"{host}:{port}: {getattr(error, 'strerror', None) or error}")
+    if failures:
+        raise StartError(
+            "spark.unreachable",
+            f"no Spark master answers at {master} ({'; '.join(failures)})",
+            "check --master, and that the master runs; without --master, Spark runs here",
+        )
+
+
+@contextmanager
+def _impatient(gateway: ClientServer, master: str | None) -> Iterator[None]:
+    """Ends a JVM that cannot register with its master in time; what waits for it fails then."""
+    if is_local(master) or gateway.proc is None:
+        yield
+        return
+    timer = threading.Timer(_MASTER_SECONDS, gateway.proc.kill)
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if timer.finished.is_set():
+            text = f"it accepted no application within {_MASTER_SECONDS:.0f} s"
+            raise RuntimeError(text) from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; of Java's, what Java said."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    told = [line for line in lines if not line.startswith(_PY4J)]
+    return told[0] if told else type(error).__name__
+
+
+def _encryption(master: str | None) -> dict[str, str]:
+    """Settings for a network that nobody else can read or join, where Spark can do that alone."""
+    if master is None or master.startswith(("local[", "spark://")) or master == "local":
+        # Nothing leaves one process; and a standalone cluster has one secret for all, its owner's.
+        return {}
+    settings = {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.io.encryption.enabled": "true",
+    }
+    if master.startswith("local-cluster"):
+        settings["spark.authenticate.secret"] = secrets.token_urlsafe(24)
+    return settings
+
+
+def is_local(master: str | None) -> bool:
+    """Whether all of Spark runs on this machine."""
+    return master is None or master.startswith("local")
+
+
+def start(master: str | None, folder: Path, *, jvm_flags: str | None = None) -> SparkEngine:
     """Start Spark; raises StartError if Java is missing, too old, or Spark does not come up.
 
-    Without ``master`` it runs in this machine with slots for two rounds of every flow.
-    ``jvm_flags`` replaces the use of the class archive.
+    Without ``master`` it runs on this machine, with slots for two rounds of more flows than anybody
+    has: flows may be added while it runs, and a slot is a thread that is made when it is needed.
+    What Spark writes goes to ``folder``. ``jvm_flags`` replaces the use of the class archive.
     """
     java = find_java()
+    if master is not None:
+        check_master(master)
     cores = os.cpu_count() or 2
-    slots = max(8, 4 * cores * max(flows, 1))
     conf = SparkConf()
-    archive = load_flag() if jvm_flags is None else jvm_flags
+    archive = " ".join(load_flags(archive_path())) if jvm_flags is None else jvm_flags
     quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
+    temporary = f"-Djava.io.tmpdir={folder}"
     settings = {
-        "spark.master": master or f"local[{slots},{_TASK_FAILURES}]",
+        "spark.master": master or f"local[{_LOCAL_SLOTS},{_TASK_FAILURES}]",
         "spark.app.name": "heliograph",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": _JVM_MEMORY,
-        "spark.driver.extraJavaOptions": f"{_JVM_FLAGS} {quiet} {archive}".strip(),
+        "spark.driver.extraJavaOptions": f"{_JVM_FLAGS} {quiet} {temporary} {archive}".strip(),
+        "spark.local.dir": str(folder),
         "spark.python.daemon.module": "heliograph.spark.daemon",
         "spark.python.task.killTimeout": "200ms",
-        # The round that ends leaves as many workers as the next but one will want.
-        "spark.python.factory.idleWorkerMaxPoolSize": str(cores * max(flows, 1)),
+        "spark.python.factory.idleWorkerMaxPoolSize": str(_IDLE_WORKERS_PER_CORE * cores),
         "spark.sql.adaptive.enabled": "false",
         # A round is a range and a Python call: compiling Java for it costs a second at the start.
         "spark.sql.codegen.wholeStage": "false",
@@ -153,28 +243,40 @@ def start(master: str | None, flows: int, *, jvm_flags: str | None = None) -> Sp
         "spark.ui.retainedStages": "10",
         "spark.ui.retainedTasks": "100",
         "spark.speculation": "false",
+        # Workers are started with `python -m`, which would import from the working directory.
+        f"spark.executorEnv.{_SAFE_PATH}": "1",
     }
     if master is None:
         # In one process there is nothing to talk to beyond loopback.
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
-                     "spark.default.parallelism": str(cores)}  # fmt: skip
+                     "spark.default.parallelism": str(cores),
+                     # A thread for every slot otherwise, all of them at the start.
+                     "spark.rpc.netty.dispatcher.numThreads": "2"}  # fmt: skip
     for key, value in settings.items():
         conf.set(key, value)
+    for key, value in _encryption(master).items():
+        conf.setIfMissing(key, value)
+    os.environ[_SAFE_PATH] = "1"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("JAVA_HOME", str(java.parent.parent))
-    _forget_old_logs()
-    descriptor, name = tempfile.mkstemp(prefix=f"{_LOG_PREFIX}{os.getpid()}-", suffix=".log")
+    descriptor, name = tempfile.mkstemp(prefix="spark-", suffix=".log", dir=folder)
     log = Path(name)
+    gateway: ClientServer | None = None
     try:
         output = {"stdout": descriptor, "stderr": descriptor}
         gateway = launch_gateway(conf, popen_kwargs=output)
-        session = SparkSession(SparkContext(gateway=gateway, conf=conf))
-    except (PySparkException, OSError) as error:
+        with _impatient(gateway, master):
+            session = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         tail = log.read_text(errors="replace").strip().splitlines()[-3:]
+        if gateway is not None and gateway.proc is not None:
+            gateway.proc.kill()
+            gateway.proc.wait()
+        _forget_session()
         raise StartError(
             "spark.start",
-            f"Spark did not start with master {settings['spark.master']}: {error}",
-            "its last words: " + (" | ".join(tail) or "none") + f" (log: {log})",
+            f"Spark did not start with master {settings['spark.master']}: {first_line(error)}",
+            f"Spark's log ends with: {' | '.join(tail)}" if tail else "Spark's log is empty",
         ) from error
     finally:
         os.close(descriptor)

@@ -7,8 +7,9 @@ too many or too few is one difference, and not one for every record behind it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,8 +42,10 @@ class Terms:
     Attributes:
         begin: only differences of source offsets [``begin``, ``end``) count, and records too many
             at target offsets [``target_begin``, ``target_end``).
+        goal: the source is mirrored up to before this offset.
         quarantined: source offsets that were set aside instead of mirrored.
         compacted: sides whose cleaner may have removed records.
+        others: names of flows whose records on the target are none of ours, by producer id.
         most: how many differences are described.
     """
 
@@ -53,8 +56,10 @@ class Terms:
     target_begin: int
     target_end: int
     producer_id: int
+    goal: int = 1 << 62
     quarantined: frozenset[int] = frozenset()
     compacted: frozenset[Side] = frozenset()
+    others: Mapping[int, str] = field(default_factory=dict)
     most: int = 20
 
 
@@ -69,7 +74,10 @@ class Absent(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What a comparison found; see `RangeResult`. ``absent`` is still to be explained."""
+    """What a comparison found; see `RangeResult`.
+
+    ``absent`` is still to be explained, and not counted among ``records``.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -78,8 +86,10 @@ class Findings:
     counts: Counter[Kind] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
     absent: list[Absent] = field(default_factory=list)
+    behind: int = 0
     quarantined: int = 0
     untimed: int = 0
+    others: Counter[str] = field(default_factory=Counter)
 
 
 class _Here(NamedTuple):
@@ -108,7 +118,9 @@ class Comparison:
     ) -> None:  # fmt: skip
         """``margin``: how far beyond what counts both sides are read, to find what was moved."""
         self._here = Stream(_counted(source, self), terms.begin - margin, terms.end + margin)
-        self._there = Stream(target, terms.target_begin - margin, terms.target_end + margin)
+        self._there = Stream(
+            _without_others(target, self), terms.target_begin - margin, terms.target_end + margin
+        )
         self._expected = expected
         self._terms = terms
         #: The target offset by the ledger of each decoded source record.
@@ -146,6 +158,8 @@ class Comparison:
     def _digests(self) -> bool:
         """Pass over batches that are alike; returns whether anything is left."""
         here, there, found = self._here, self._there, self.found
+        if here.partly or there.partly:
+            return True
         while (a := here.peek()) is not None and (b := there.peek()) is not None:
             if not self._alike(a, b):
                 return True
@@ -329,11 +343,12 @@ class Comparison:
     def _twin(self, content: Content) -> int | None:
         """A source record nearby that a record is equal to, the nearest before it first."""
         if self._last_alike is not None:
-            offsets, contents = decoded(self._last_alike)
-            self._recent.extend(zip(contents[-_NEIGHBOURS:], offsets[-_NEIGHBOURS:], strict=True))
+            for offsets, contents in decoded(self._last_alike):
+                known = zip(contents[-_NEIGHBOURS:], offsets[-_NEIGHBOURS:], strict=True)
+                self._recent.extend(known)
             self._last_alike = None
-        for known, offset in reversed(self._recent):
-            if known == content:
+        for recent, offset in reversed(self._recent):
+            if recent == content:
                 return offset
         ahead = self._here.contents[:_NEIGHBOURS]
         return self._here.offsets[ahead.index(content)] if content in ahead else None
@@ -411,11 +426,13 @@ class Comparison:
     def _missing(self, mine: _Here) -> None:
         if not self._is_mine(mine.offset):
             return
-        self.found.records += 1
         if mine.offset in self._terms.quarantined:
             self.found.quarantined += 1
             return
         note = "" if mine.expected is not None else "the ledger has no place for it"
+        if mine.offset >= self._terms.goal:
+            note = "not mirrored yet"
+            self.found.behind += 1
         difference = self._new(
             Kind.MISSING, source_offset=mine.offset, expected=mine.expected, note=note,
             source_record=preview(mine.content),
@@ -423,6 +440,7 @@ class Comparison:
         if Side.TARGET in self._terms.compacted and mine.expected is not None:
             self._absent(Side.TARGET, mine.content, difference)
         else:
+            self.found.records += 1
             self.found.counts[Kind.MISSING] += 1
             self._keep(difference)
 
@@ -457,6 +475,22 @@ class Comparison:
             return "written by a producer without an id"
         return f"written by producer id {producer_id}, not by this flow"
 
+    def skips(self, batch: Batch) -> bool:
+        """Whether a batch of the target is another flow's, which is counted and left out."""
+        header, terms = batch.header, self._terms
+        name = terms.others.get(header.producer_id) if header.magic == _MAGIC else None
+        if name is None:
+            return False
+        parts: Iterable[Sequence[int]] = [range(header.base_offset, header.last_offset + 1)]
+        if not header.dense:
+            parts = (offsets for offsets, _ in decoded(batch))
+        for offsets in parts:
+            low = bisect_left(offsets, terms.target_begin)
+            high = bisect_left(offsets, terms.target_end)
+            if high > low:
+                self.found.others[name] += high - low
+        return True
+
     def _is_mine(self, offset: int) -> bool:
         return self._terms.begin <= offset < self._terms.end
 
@@ -481,3 +515,7 @@ def _counted(batches: Iterable[Batch], comparison: Comparison) -> Iterator[Batch
     for batch in batches:
         comparison.found.bytes += len(batch.data)
         yield batch
+
+
+def _without_others(batches: Iterable[Batch], comparison: Comparison) -> Iterator[Batch]:
+    return (batch for batch in batches if not comparison.skips(batch))

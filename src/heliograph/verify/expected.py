@@ -70,6 +70,15 @@ class Expected:
             index = behind
         return found
 
+    def claimed(self, begin: int, end: int) -> int:
+        """How many source offsets from ``begin`` to before ``end`` have a place."""
+        found = 0
+        for index, stretch in enumerate(self.stretches):
+            # Where the source lost records and went on anew, the later stretch counts.
+            behind = [stretch.source + stretch.length, end, *self._sources[index + 1 : index + 2]]
+            found += max(min(behind) - max(stretch.source, begin), 0)
+        return found
+
     def source(self, target: int) -> int | None:
         """Of which source record the ledger says that it is at ``target``."""
         index = bisect_right(self._targets, target) - 1

@@ -53,6 +53,7 @@ class VerifyContext:
 
     Attributes:
         producer_id: the flow's signature.
+        others: names of other flows into the target cluster, by their signatures.
         most: how many differences each range describes; all are counted.
     """
 
@@ -61,6 +62,7 @@ class VerifyContext:
     target: ClientSettings
     producer_id: int
     read_committed: bool
+    others: Mapping[int, str]
     most: int
 
 
@@ -77,6 +79,11 @@ class Range:
         quarantined: source offsets that were set aside instead of mirrored.
         compacted: sides whose cleaner may have removed records. Such a partition has one range.
         last: whether the mirror may be writing at its end at this moment.
+        deleted: whether the target has deleted all of it. Then there is nothing to compare with,
+            and the ledger's claims are held against what the source has.
+        inferred: whether how far the flow is was concluded from the target's end: its broker has
+            forgotten the flow, and the log has none of its batches.
+        pruned_below: the ledger has forgotten where records below this source offset were.
     """
 
     number: int
@@ -98,6 +105,9 @@ class Range:
     quarantined: frozenset[int] = frozenset()
     compacted: frozenset[Side] = frozenset()
     last: bool = False
+    deleted: bool = False
+    inferred: bool = False
+    pruned_below: int = 0
 
 
 @dataclass(slots=True)
@@ -137,12 +147,18 @@ class RangeResult:
     """What was found in a range.
 
     Attributes:
-        records: source records that were compared; ``bytes`` of their batches.
+        records: source records that were compared, or looked for in vain; ``bytes`` of their
+            batches.
         digests: source batches whose bytes are those of a target batch; the others were decoded.
         counts: records that differ, by kind; ``differences`` describes the first.
+        behind: how many of the missing are not mirrored yet.
         compacted: records that one side has only, which compaction explains.
         quarantined: records that were set aside instead of mirrored.
         untimed: records whose timestamp the target replaced by the time of appending.
+        deleted: records that the source has, and the target has deleted: not compared.
+        others: records on the target of other flows, by their names.
+        holed: sides whose log has holes, though their policy does not say that they are compacted.
+        problem: why what was found does not settle the range.
         error: why the range could not be compared; then nothing else counts.
     """
 
@@ -153,8 +169,13 @@ class RangeResult:
     decoded: int = 0
     counts: Mapping[Kind, int] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
+    behind: int = 0
     compacted: int = 0
     quarantined: int = 0
     untimed: int = 0
+    deleted: int = 0
+    others: Mapping[str, int] = field(default_factory=Counter)
+    holed: frozenset[Side] = frozenset()
     gone: list[Gone] = field(default_factory=list)
+    problem: str = ""
     error: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heliograph.shown import shown
 from heliograph.verify.streams import Content
 
 __all__ = ["changed_fields", "preview", "previews"]
@@ -48,7 +49,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 def _headers(mine: Headers, theirs: Headers) -> str:
     for a, b in zip(mine, theirs, strict=False):
         if a != b:
-            return f"header {a[0]}" if a[0] == b[0] else f"header {a[0]} -> {b[0]}"
+            name, other = shown(a[0]), shown(b[0])
+            return f"header {name}" if name == other else f"header {name} -> {other}"
     return f"headers ({len(mine)} -> {len(theirs)})"
 
 
@@ -83,7 +85,7 @@ def _bytes(value: bytes | None, begin: int, most: int) -> str:
         text = piece.decode()
     except UnicodeDecodeError:
         text = ""
-    shown = f'"{text}"' if text.isprintable() and (text or not piece) else f"0x{piece.hex()}"
+    made = f'"{text}"' if text.isprintable() and (text or not piece) else f"0x{piece.hex()}"
     before = f"...[{begin}]" if begin else ""
     behind = f"... ({len(value)} bytes)" if begin + most < len(value) else ""
-    return before + shown + behind
+    return before + made + behind

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from heliograph.batch.header import batches
+from heliograph.batch.header import BatchHeader, batches
 from heliograph.batch.pieces import AbortedTransactions
 from heliograph.model import TopicPartition
 from heliograph.verify.streams import Batch
@@ -50,11 +50,13 @@ def read_batches(
     end: int,
     *,
     read_committed: bool,
+    see: Callable[[BatchHeader], None] | None = None,
 ) -> Iterator[Batch]:
     """The batches that hold data of offsets [``begin``, ``end``), as far as the log has any.
 
     Markers are left out, and with ``read_committed`` aborted data too. The first and the last batch
-    may hold more than was asked for.
+    may hold more than was asked for. ``see`` is told of every batch, those that are left out
+    and the first one behind ``end`` as well.
 
     Raises:
         LogStartMoved: the log begins behind ``begin``.
@@ -64,6 +66,8 @@ def read_batches(
     for fetched in reader.answers(begin, end):
         transactions = AbortedTransactions(fetched.aborted)
         for header, data in batches(fetched.records):
+            if see is not None:
+                see(header)
             if header.base_offset >= end:
                 return
             if header.magic == 2:
@@ -100,6 +104,7 @@ class _Reader:
                     if session is None:
                         session = self._ask(position)
                     fetched = self._answer(session)
+                    following = position if fetched is None else _behind(fetched, position)
                 except WireError as error:
                     self._drop(session)
                     session = None
@@ -111,7 +116,6 @@ class _Reader:
                 if fetched is not None and fetched.error == OFFSET_OUT_OF_RANGE:
                     self._require_start(position)
                     return
-                following = position if fetched is None else _behind(fetched, position)
                 empty = empty + 1 if following == position else 0
                 if empty >= _EMPTY_ANSWERS or self._is_over(fetched, following):
                     end = following

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
-
-from aiokafka.record.memory_records import MemoryRecords
+from typing import NamedTuple
 
 from heliograph.batch.header import BatchHeader
+from heliograph.batch.records import decode_batches
 from heliograph.batch.rewrite import UNREADABLE
 
 __all__ = ["Batch", "Content", "Stream", "Unreadable"]
 
 #: What a record is, besides its place: timestamp, key, value, headers.
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+#: Offsets and contents of some records of a batch.
+_Part = tuple[list[int], list[Content]]
+
+
+_MAGIC = 2
 
 
 class Unreadable(Exception):
@@ -39,6 +43,9 @@ class Stream:
     def __init__(self, batches: Iterable[Batch], low: int, high: int) -> None:
         self._batches: Iterator[Batch] = iter(batches)
         self._next: Batch | None = None
+        self._header: BatchHeader
+        self._parts: Iterator[_Part] = iter(())
+        self._part: _Part | None = None
         self._low = low
         self._high = high
         self.offsets: list[int] = []
@@ -65,23 +72,34 @@ class Stream:
         header = batch.header
         return max(min(header.last_offset + 1, self._high) - max(header.base_offset, self._low), 0)
 
-    def fill(self, least: int) -> None:
-        """Decode batches until there are ``least`` records, or no more batches."""
-        while len(self.offsets) < least and (batch := self.peek()) is not None:
-            self.skip()
-            self._take(batch)
+    @property
+    def partly(self) -> bool:
+        """Whether a batch was decoded only in part: it may expand to more than memory holds."""
+        return self._part is not None
 
-    def _take(self, batch: Batch) -> None:
-        header = batch.header
-        offsets, contents = decoded(batch)
+    def fill(self, least: int) -> None:
+        """Decode until there are ``least`` records, or no more batches; raises Unreadable."""
+        while len(self.offsets) < least:
+            if self._part is not None:
+                self._take(*self._part)
+            else:
+                batch = self.peek()
+                if batch is None:
+                    return
+                self.skip()
+                self._header, self._parts = batch.header, decoded(batch)
+                self.decoded += 1
+            self._part = next(self._parts, None)
+
+    def _take(self, offsets: list[int], contents: list[Content]) -> None:
+        header = self._header
         begin, end = bisect_left(offsets, self._low), bisect_left(offsets, self._high)
         count = end - begin
         self.offsets += offsets[begin:end]
         self.contents += contents[begin:end]
-        modern = header.magic == 2
+        modern = header.magic == _MAGIC
         self.producers += [header.producer_id if modern else -1] * count
         self.appended += [modern and header.log_append_time] * count
-        self.decoded += 1
 
     def drop(self, count: int) -> None:
         """The first records are done with."""
@@ -91,21 +109,13 @@ class Stream:
         del self.appended[:count]
 
 
-def decoded(batch: Batch) -> tuple[list[int], list[Content]]:
-    """Offsets and contents of a batch; raises Unreadable."""
-    memory = MemoryRecords(bytes(batch.data))
-    offsets: list[int] = []
-    contents: list[Content] = []
+def decoded(batch: Batch) -> Iterator[_Part]:
+    """Offsets and contents of a batch, part by part; raises Unreadable."""
     try:
-        while memory.has_next():
-            piece: Any = memory.next_batch()
-            if piece is None:
-                break
-            records = list(piece)
-            offsets += [r.offset for r in records]
-            contents += [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
+        for records in decode_batches(batch.data):
+            offsets = [r.offset for r in records]
+            yield offsets, [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
     except UNREADABLE as error:
         raise Unreadable(
             f"the batch at {batch.header.base_offset} cannot be read: {error}"
         ) from error
-    return offsets, contents

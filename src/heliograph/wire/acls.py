@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
+from heliograph.shown import shown
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import NONE, BrokerError
 from heliograph.wire.rights import denied, missing_right
@@ -75,10 +76,10 @@ class Acl:
 
     def __str__(self) -> str:
         prefixed = "prefixed " if self.pattern == "PREFIXED" else ""
-        host = "" if self.host == WILDCARD else f" from {self.host}"
+        host = "" if self.host == WILDCARD else f" from {shown(self.host)}"
         kind = self.resource_type.lower()
-        what = f"{self.permission} {self.operation} on {prefixed}{kind} {self.name}"
-        return f"{what} to {self.principal}{host}"
+        what = f"{self.permission} {self.operation} on {prefixed}{kind} {shown(self.name)}"
+        return f"{what} to {shown(self.principal)}{host}"
 
 
 class NoAuthorizer(BrokerError):

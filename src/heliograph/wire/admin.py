@@ -62,12 +62,14 @@ class ProducerState:
     """What a partition leader remembers of one producer.
 
     ``transaction_start`` is the first offset of the transaction that it has open, else -1.
+    ``epoch`` is the producer's.
     """
 
     producer_id: int
     last_sequence: int
     last_timestamp: int
     transaction_start: int = -1
+    epoch: int = 0
 
 
 def by_leader(
@@ -89,10 +91,13 @@ def list_offsets(
     at: int,
     *,
     read_committed: bool = False,
+    fenced: bool = False,
 ) -> dict[TopicPartition, int]:
     """Log start (EARLIEST) or end (LATEST) of partitions; those that did not answer are absent.
 
-    The end is the high watermark, or with ``read_committed`` the last stable offset.
+    The end is the high watermark, or with ``read_committed`` the last stable offset. With
+    ``fenced``, only a leader of the epoch that ``metadata`` names answers: one that was deposed,
+    and does not know it yet, would tell of an old log.
     """
     request = ListOffsetsRequest
     found: dict[TopicPartition, int] = {}
@@ -102,7 +107,9 @@ def list_offsets(
                 name=name,
                 partitions=[
                     request.ListOffsetsTopic.ListOffsetsPartition(
-                        partition_index=index, current_leader_epoch=-1, timestamp=at
+                        partition_index=index,
+                        current_leader_epoch=(metadata.leader_epoch(name, index) if fenced else -1),
+                        timestamp=at,
                     )
                     for index in indexes
                 ],
@@ -126,7 +133,7 @@ def describe_producers(
     """
     found: dict[TopicPartition, list[ProducerState]] = {}
     for node, topics in by_leader(metadata, partitions).items():
-        if not client.connection(node).supports(DescribeProducersRequest.API_KEY, 0):
+        if not client.supports(node, DescribeProducersRequest.API_KEY, 0):
             found |= {TopicPartition(t, i): [] for t, indexes in topics.items() for i in indexes}
             continue
         message = DescribeProducersRequest(
@@ -144,6 +151,7 @@ def describe_producers(
                             a.last_sequence,
                             a.last_timestamp,
                             a.current_txn_start_offset,
+                            a.producer_epoch,
                         )
                         for a in p.active_producers
                     ]
@@ -236,7 +244,7 @@ def delete_topics(
     """
     request = DeleteTopicsRequest
     what = {i: f"deleting topic {name} on cluster {client.alias}" for i, name in topics.items()}
-    if not client.connection(-1).supports(request.API_KEY, _DELETE_TOPICS_BY_ID):
+    if not client.supports(-1, request.API_KEY, _DELETE_TOPICS_BY_ID):
         return {i: BrokerError(_UNSUPPORTED_VERSION, what[i]) for i in topics}
     message = request(
         topics=[request.DeleteTopicState(name=None, topic_id=i) for i in topics],
@@ -355,7 +363,7 @@ def unknown_topic_ids(client: ClusterClient, ids: Iterable[uuid.UUID]) -> set[uu
 
 def tells_topic_ids(client: ClusterClient) -> bool:
     """Whether the cluster can say that no topic has an id (since 3.1)."""
-    return client.connection(-1).supports(MetadataRequest.API_KEY, _METADATA_BY_ID)
+    return client.supports(-1, MetadataRequest.API_KEY, _METADATA_BY_ID)
 
 
 def absent_topics(client: ClusterClient, names: Iterable[str]) -> set[str]:

@@ -23,10 +23,14 @@ import numpy as np
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from heliograph.shown import shown
+from heliograph.wire import names
+from heliograph.wire.border import check_nulls, reading
 from heliograph.wire.errors import (
     AuthenticationFailed,
     BrokerError,
     ConnectionFailed,
+    CredentialsRefused,
     NoAnswer,
     NotKafka,
     check,
@@ -37,14 +41,16 @@ from heliograph.wire.security import Security
 #: Larger frames than any sane fetch answer: a peer that announces more does not speak Kafka.
 #: Read as a size, the first bytes of a TLS record (0x1503, 0x1603) are 336 MiB and more.
 _MAX_FRAME_BYTES = 320 << 20
+#: Before we know who it is, nobody has more to say.
+_FIRST_FRAMES_BYTES = 1 << 20
 #: Kernel buffers: one fetch answer of several MB moves in few system calls.
 _SOCKET_BUFFER_BYTES = 4 << 20
 #: Waking up for less than this costs more than it brings, while a large answer is coming in.
 _PIECE_BYTES = 256 << 10
 #: Answers to writes are this small: one read takes in all that are here.
 _INBOX_BYTES = 2048
-#: How long after a failed attempt to renew a login the next one is made.
-_RENEWAL_PAUSE_SECONDS = 5.0
+#: How soon to look again whether there is a token to renew a login with.
+_RENEWAL_PAUSE_SECONDS = 0.1
 #: X509_V_ERR_* of OpenSSL.
 _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
 #: sendmsg refuses more than IOV_MAX (1024 on Linux) buffers at once.
@@ -83,7 +89,11 @@ class Connection:
         self._renewal_step: tuple[int, Any, int] | None = None
         self._held: list[tuple[int, int, bool, Sequence[Buffer]]] = []
         self._low_water = 1
+        #: From this time on (seconds since the epoch) nothing leaves, not even the rest of a
+        #: request: the connection is closed instead, and the broker forgets what is not whole.
+        self.send_by = float("inf")
         self._throttled_until = 0.0
+        self._most_bytes = _FIRST_FRAMES_BYTES
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -98,6 +108,7 @@ class Connection:
             connection._negotiate(timeout)
             if security.mechanism:
                 connection._authenticate(timeout)
+            connection._most_bytes = _MAX_FRAME_BYTES
         except BaseException:
             connection.close()
             raise
@@ -133,7 +144,7 @@ class Connection:
     @property
     def address(self) -> str:
         """host:port, for messages."""
-        return f"{self.host}:{self.port}"
+        return f"{shown(self.host)}:{self.port}"
 
     def fileno(self) -> int:
         """For selectors."""
@@ -199,6 +210,8 @@ class Connection:
     def flush(self) -> None:
         """Write queued bytes until done or the kernel's buffer is full."""
         while self._outgoing:
+            if time.time() >= self.send_by:
+                raise self._broken("the time to write is over")
             try:
                 sent = self._write()
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
@@ -285,13 +298,15 @@ class Connection:
             self.send(message.API_KEY, version, flexible, [message.encode(version=version)])
         return [self._response(m, version, flexible, self.wait(timeout)) for m in messages]
 
-    @staticmethod
-    def _response(message: Any, version: int, flexible: bool, frame: memoryview) -> Any:
+    def _response(self, message: Any, version: int, flexible: bool, frame: memoryview) -> Any:
         message.with_header()
         response_class = message.header.get_response_class()
         # ApiVersions responses never have a flexible header, so that any client can read them.
-        skip = _tags_end(frame, 0) if flexible and message.API_KEY != 18 else 0
-        return response_class.decode(frame[skip:], version=version)
+        with reading(self, f"the answer to {type(message).__name__}"):
+            skip = _tags_end(frame, 0) if flexible and message.API_KEY != 18 else 0
+            response = response_class.decode(frame[skip:], version=version)
+            check_nulls(response, version)
+            return response
 
     # -- internals ----------------------------------------------------------------------------
 
@@ -321,7 +336,7 @@ class Connection:
             self._emptied = self._inbox_end < _INBOX_BYTES and self._security.ssl_context is None
         start = self._inbox_start + _INT.size
         (size,) = _INT.unpack_from(self._inbox, self._inbox_start)
-        if not _INT.size <= size <= _MAX_FRAME_BYTES:
+        if not _INT.size <= size <= self._most_bytes:
             shown = bytes(self._inbox[self._inbox_start : start])
             self.close()
             raise NotKafka(_not_kafka(self.address, shown))
@@ -397,7 +412,7 @@ class Connection:
 
     def _connect(self, timeout: float) -> None:
         try:
-            raw = socket.create_connection((self.host, self.port), timeout)
+            raw = _connected(self.host, self.port, timeout)
         except TimeoutError as error:
             raise NoAnswer(f"cannot connect to {self.address}: {error}") from error
         except OSError as error:
@@ -478,33 +493,34 @@ class Connection:
         if handshake.error_code:
             raise AuthenticationFailed(
                 f"{self.address} does not offer SASL {security.mechanism};"
-                f" it offers {', '.join(handshake.mechanisms) or 'none'}"
+                f" it offers {shown(', '.join(handshake.mechanisms)) or 'none'}"
             )
         exchange = security.sasl(self.host)
         while not exchange.is_done():
             answer = yield SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes())
             if answer.error_code:
-                raise AuthenticationFailed(
+                raise CredentialsRefused(
                     f"{self.address} refused SASL {security.mechanism}:"
-                    f" {answer.error_message or error_name(answer.error_code)};"
+                    f" {shown(answer.error_message or error_name(answer.error_code))};"
                     f" {security.advice('sasl.jaas.config')}"
                 )
             if answer.session_lifetime_ms:
                 # 80 %: a request that is sent shortly before is still taken in time.
                 self._renew_at = time.monotonic() + 0.8 * answer.session_lifetime_ms / 1000
             try:
+                security.check_answer(answer.auth_bytes)
                 exchange.receive(answer.auth_bytes)
-            except ValueError as error:
-                raise AuthenticationFailed(f"SASL with {self.address} failed: {error}") from error
+            except AuthenticationFailed:
+                raise
+            except Exception as error:
+                why = shown(error) or type(error).__name__
+                raise AuthenticationFailed(f"SASL with {self.address} failed: {why}") from error
 
     def _begin_renewal(self) -> None:
         """Log in again behind what is in flight; what is sent from now on waits for the end."""
         self._security = self._security.current()
-        try:
-            # Now: once the broker has been told, there is no way back.
-            self._security.prepare()
-        except AuthenticationFailed:
-            # The login that there is still counts for a while.
+        if not self._security.is_ready():
+            # The login that there is still counts for a while, and whoever sends must not wait.
             self._renew_at = time.monotonic() + _RENEWAL_PAUSE_SECONDS
             return
         self._renew_at = float("inf")
@@ -533,6 +549,21 @@ class Connection:
         self._queue(message.API_KEY, version, flexible, [message.encode(version=version)])
         self.flush()
         self._renewal_step = (self._correlation_id, message, version)
+
+
+def _connected(host: str, port: int, timeout: float) -> socket.socket:
+    """A socket to the first address of a host that takes it; raises OSError."""
+    deadline = time.monotonic() + timeout
+    failure: OSError = OSError(f"{shown(host)} has no address")
+    for address in names.addresses(host, timeout):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            return socket.create_connection((address, port), left)
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def _tags_end(frame: memoryview, position: int) -> int:

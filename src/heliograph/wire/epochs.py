@@ -40,7 +40,7 @@ def epoch_ends(
     kind = request.OffsetForLeaderTopic
     found: dict[TopicPartition, EpochEnd] = {}
     for node, topics in admin.by_leader(metadata, epochs).items():
-        if not client.connection(node).supports(request.API_KEY, _FOR_CONSUMERS):
+        if not client.supports(node, request.API_KEY, _FOR_CONSUMERS):
             continue
         message = request(
             replica_id=-1,

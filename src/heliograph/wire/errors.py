@@ -4,6 +4,41 @@ from __future__ import annotations
 
 from kafka import errors as kafka_errors
 
+from heliograph.errors import ConnectionFailed, DamagedAnswer, WireError
+from heliograph.shown import shown
+
+__all__ = [
+    "CORRUPT_MESSAGE",
+    "FETCH_SESSION_ID_NOT_FOUND",
+    "FETCH_SESSION_TOPIC_ID_ERROR",
+    "INVALID_FETCH_SESSION_EPOCH",
+    "INVALID_PRODUCER_EPOCH",
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "KAFKA_STORAGE_ERROR",
+    "MESSAGE_TOO_LARGE",
+    "NONE",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "OFFSET_OUT_OF_RANGE",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "TOPIC_ALREADY_EXISTS",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "UNKNOWN_TOPIC_ID",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "AuthenticationFailed",
+    "BrokerError",
+    "ConnectionFailed",
+    "CredentialsRefused",
+    "DamagedAnswer",
+    "NoAnswer",
+    "NotKafka",
+    "WireError",
+    "check",
+    "error_name",
+    "is_retriable",
+]
+
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
@@ -15,20 +50,13 @@ TOPIC_AUTHORIZATION_FAILED = 29
 INVALID_TIMESTAMP = 32
 TOPIC_ALREADY_EXISTS = 36
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
 KAFKA_STORAGE_ERROR = 56
 FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
 INVALID_RECORD = 87
 UNKNOWN_TOPIC_ID = 100
 FETCH_SESSION_TOPIC_ID_ERROR = 106
-
-
-class WireError(Exception):
-    """Base of everything that wire/ raises."""
-
-
-class ConnectionFailed(WireError):
-    """No connection, or it broke. Always worth another try while the mirror runs."""
 
 
 class NoAnswer(ConnectionFailed):
@@ -43,13 +71,17 @@ class AuthenticationFailed(WireError):
     """Credentials refused or TLS handshake failed; trying again will not help."""
 
 
+class CredentialsRefused(AuthenticationFailed):
+    """A broker has looked at our credentials and does not accept them."""
+
+
 class BrokerError(WireError):
     """A broker answered with an error code."""
 
     def __init__(self, code: int, what: str, detail: str | None = None) -> None:
         self.code = code
         self.name = error_name(code)
-        super().__init__(f"{what}: {self.name}" + (f" ({detail})" if detail else ""))
+        super().__init__(f"{what}: {self.name}" + (f" ({shown(detail)})" if detail else ""))
 
 
 def error_name(code: int) -> str:

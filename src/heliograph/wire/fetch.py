@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heliograph.model import TopicPartition
+from heliograph.wire.border import reading
 from heliograph.wire.compact import count, read_count, read_string, read_uvarint, skip_tags, string
 from heliograph.wire.connection import Buffer, Connection
 from heliograph.wire.errors import (
@@ -28,6 +29,9 @@ _FINAL_EPOCH = -1
 _SESSION_LOST = frozenset(
     {FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR}
 )
+
+
+#: What comes of counts and sizes that lead out of the answer, and of topics not asked for.
 
 
 @dataclass(slots=True)
@@ -139,6 +143,10 @@ class FetchSession:
 
     def _answer(self, frame: memoryview) -> list[Fetched]:
         self.in_flight = False
+        with reading(self.connection, "a fetch answer"):
+            return self._take(frame)
+
+    def _take(self, frame: memoryview) -> list[Fetched]:
         start = skip_tags(frame, 0) if self._flexible else 0
         throttle_ms, error, session_id = struct.unpack_from(">ihi", frame, start)
         self.connection.throttle(throttle_ms)

@@ -17,6 +17,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from heliograph.model import TopicPartition
+from heliograph.shown import shown
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import NONE, BrokerError, WireError, check
 
@@ -152,14 +153,14 @@ class GroupClient:
         """
 
         def ask(node: int, groups: Sequence[str]) -> Iterator[tuple[str, Any]]:
-            connection = self.client.connection(node)
-            version = connection.version(OffsetFetchRequest.API_KEY, _FETCH_BY_NAME)
-            if version >= _FETCH_MANY:
-                pieces = _pieces(groups, _GROUPS_PER_REQUEST)
-                messages = [_fetch_many(g, wanted, stable) for g in pieces]
-            else:
-                messages = [_fetch_one(g, wanted[g], stable) for g in groups]
-            answers = connection.requests(messages, self.client.request_timeout, version)
+            with self.client.lent(node) as connection:
+                version = connection.version(OffsetFetchRequest.API_KEY, _FETCH_BY_NAME)
+                if version >= _FETCH_MANY:
+                    pieces = _pieces(groups, _GROUPS_PER_REQUEST)
+                    messages = [_fetch_many(g, wanted, stable) for g in pieces]
+                else:
+                    messages = [_fetch_one(g, wanted[g], stable) for g in groups]
+                answers = connection.requests(messages, self.client.request_timeout, version)
             if version >= _FETCH_MANY:
                 yield from ((g.group_id, g) for answer in answers for g in answer.groups)
             else:
@@ -189,8 +190,9 @@ class GroupClient:
                 DescribeGroupsRequest(groups=piece, include_authorized_operations=False)
                 for piece in _pieces(groups, _GROUPS_PER_REQUEST)
             ]
-            connection = self.client.connection(node)
-            for answer in connection.requests(messages, self.client.request_timeout):
+            with self.client.lent(node) as connection:
+                answers = connection.requests(messages, self.client.request_timeout)
+            for answer in answers:
                 for g in answer.groups:
                     if g.error_code == _GROUP_ID_NOT_FOUND:
                         g.error_code, g.group_state = NONE, "Dead"
@@ -209,10 +211,10 @@ class GroupClient:
         """
 
         def ask(node: int, groups: Sequence[str]) -> Iterator[tuple[str, Any]]:
-            connection = self.client.connection(node)
-            version = connection.version(OffsetCommitRequest.API_KEY, _COMMIT_BY_NAME)
             messages = [_commit(g, offsets[g]) for g in groups]
-            answers = connection.requests(messages, self.client.request_timeout, version)
+            with self.client.lent(node) as connection:
+                version = connection.version(OffsetCommitRequest.API_KEY, _COMMIT_BY_NAME)
+                answers = connection.requests(messages, self.client.request_timeout, version)
             yield from zip(groups, answers, strict=True)
 
         def read(answer: Any) -> dict[TopicPartition, int]:
@@ -272,16 +274,17 @@ class GroupClient:
         return nodes
 
     def _look_for(self, groups: Sequence[str], errors: dict[str, WireError]) -> None:
-        request, connection = FindCoordinatorRequest, self.client.connection(-1)
-        version = connection.version(request.API_KEY, request.max_version)
-        if version >= _FIND_MANY:
-            messages = [
-                request(key_type=_GROUP_KEY, coordinator_keys=piece)
-                for piece in _pieces(groups, _GROUPS_PER_REQUEST)
-            ]
-        else:
-            messages = [request(key=group, key_type=_GROUP_KEY) for group in groups]
-        answers = connection.requests(messages, self.client.request_timeout, version)
+        request = FindCoordinatorRequest
+        with self.client.lent() as connection:
+            version = connection.version(request.API_KEY, request.max_version)
+            if version >= _FIND_MANY:
+                messages = [
+                    request(key_type=_GROUP_KEY, coordinator_keys=piece)
+                    for piece in _pieces(groups, _GROUPS_PER_REQUEST)
+                ]
+            else:
+                messages = [request(key=group, key_type=_GROUP_KEY) for group in groups]
+            answers = connection.requests(messages, self.client.request_timeout, version)
         found: Iterable[tuple[str, Any]]
         if version >= _FIND_MANY:
             found = ((c.key, c) for answer in answers for c in answer.coordinators)
@@ -294,7 +297,7 @@ class GroupClient:
                 errors[group] = self._error(answer.error_code, "the coordinator", group)
 
     def _error(self, code: int, what: str, group: str) -> BrokerError:
-        return BrokerError(code, f"{what} of group {group} on cluster {self.client.alias}")
+        return BrokerError(code, f"{what} of group {shown(group)} on cluster {self.client.alias}")
 
 
 def _pieces(groups: Sequence[str], size: int) -> list[list[str]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from heliograph.model import TopicPartition
+from heliograph.wire.border import reading
 from heliograph.wire.compact import read_count, read_string, skip_tags, uvarint
 from heliograph.wire.connection import Connection
 
@@ -52,8 +53,16 @@ def send(
     connection.send(API_KEY, _VERSION, flexible=True, parts=parts)
 
 
-def parse(frame: memoryview) -> list[Marked]:
-    """An answer: one entry per marker or per partition, as brokers like; errors come last."""
+def parse(connection: Connection, frame: memoryview) -> list[Marked]:
+    """An answer: one entry per marker or per partition, as brokers like; errors come last.
+
+    Raises DamagedAnswer, the connection being closed.
+    """
+    with reading(connection, "an answer to markers"):
+        return _parse(frame)
+
+
+def _parse(frame: memoryview) -> list[Marked]:
     position = skip_tags(frame, 0)
     found: dict[TopicPartition, int] = {}
     markers, position = read_count(frame, position, flexible=True)

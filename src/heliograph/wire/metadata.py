@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.wire.errors import NONE, TOPIC_AUTHORIZATION_FAILED
+from heliograph.shown import shown
+from heliograph.wire.errors import NONE, TOPIC_AUTHORIZATION_FAILED, DamagedAnswer
 
 NO_ID = uuid.UUID(int=0)
+#: The names that brokers accept; anything else was not said by one.
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ def parse_metadata(response: Any) -> Metadata:
     for topic in response.topics:
         if topic.error_code != NONE or topic.name is None:
             continue
+        if not _TOPIC_NAME.fullmatch(topic.name):
+            raise DamagedAnswer(f"a broker names a topic {shown(topic.name)!r}")
         partitions = {
             p.partition_index: PartitionInfo(p.leader_id, p.leader_epoch, len(p.replica_nodes))
             for p in topic.partitions

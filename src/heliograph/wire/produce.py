@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from heliograph.model import TopicPartition
+from heliograph.wire.border import reading
 from heliograph.wire.compact import count, read_count, read_string, skip_tags, string, uvarint
 from heliograph.wire.connection import Buffer, Connection
 
@@ -102,7 +103,14 @@ class Producer:
         return self.parse(self.connection.wait(timeout))
 
     def parse(self, frame: memoryview) -> list[Produced]:
-        """Decode an answer; a quota that was exceeded is noted at the connection."""
+        """Decode an answer; a quota that was exceeded is noted at the connection.
+
+        Raises DamagedAnswer, the connection being closed.
+        """
+        with reading(self.connection, "a produce answer"):
+            return self._parse(frame)
+
+    def _parse(self, frame: memoryview) -> list[Produced]:
         flexible = self._flexible
         usual = self._usual
         position = skip_tags(frame, 0) if flexible else 0

@@ -1,7 +1,7 @@
 """Reading pieces of many partitions at once, each until its reader has had enough.
 
 One request asks a broker for all partitions that it leads, so a thousand of them are a few dozen
-requests. Runs in the driver, in one thread at a time.
+requests. Runs in the driver and in executors, in one thread at a time.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ def read_ranges(
     *,
     read_committed: bool = False,
     partition_bytes: int = PARTITION_BYTES,
+    patience: float = _PATIENCE_SECONDS,
 ) -> dict[TopicPartition, BrokerError]:
     """Read partitions from their ``starts`` on, until `take` returns None or the log ends.
 
     With ``read_committed`` the log ends at its last stable offset; aborted batches are still in the
     answers, named by ``Fetched.aborted``. An offset out of range ends a partition, and `take` is
     not told. Returns the partitions that brokers refused to read; raises WireError if a cluster
-    does not answer for long.
+    does not answer for as long as ``patience``.
     """
     pending = dict(starts)
     refused: dict[TopicPartition, BrokerError] = {}
@@ -60,7 +61,7 @@ def read_ranges(
     while pending:
         cut: dict[TopicPartition, int] = {}
         reading = _Reading(client, pending, take, cut, refused, read_committed, size)
-        client.retry(reading.run, _PATIENCE_SECONDS)
+        client.retry(reading.run, patience)
         pending, size = cut, size * _LARGER
     return refused
 
@@ -96,13 +97,14 @@ class _Reading:
                 raise ConnectionFailed(f"some partitions of {self._client.alias} have no leader")
             for node, topics in groups.items():
                 ids = {name: metadata.topics[name].topic_id for name in topics}
-                session = FetchSession(
-                    self._client.connection(node), ids,
-                    read_committed=self._read_committed, max_bytes=_ANSWER_BYTES,
-                    partition_max_bytes=self._partition_bytes,
-                )  # fmt: skip
                 mine = {TopicPartition(n, i) for n, indexes in topics.items() for i in indexes}
-                self._converse(session, mine)
+                with self._client.lent(node) as connection:
+                    session = FetchSession(
+                        connection, ids,
+                        read_committed=self._read_committed, max_bytes=_ANSWER_BYTES,
+                        partition_max_bytes=self._partition_bytes,
+                    )  # fmt: skip
+                    self._converse(session, mine)
 
     def _converse(self, session: FetchSession, mine: set[TopicPartition]) -> None:
         for partition in mine:

@@ -18,6 +18,7 @@ from heliograph.config.jaas import parse_jaas
 from heliograph.config.providers import resolve
 from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings
+from heliograph.shown import shown
 
 __all__ = ["ANONYMOUS", "denied", "missing_right", "principal", "reason"]
 
@@ -60,6 +61,10 @@ def reason(
     return missing_right(settings, operation, "topic", topic) if denied(code) else message
 
 
+#: Said wherever Alter on a cluster is suggested.
+NEAR_ADMIN = "only if you must: whoever has it can give itself every other right"
+
+
 def missing_right(
     settings: ClientSettings, operation: str, resource_type: str, resource_name: str = ""
 ) -> str:
@@ -72,15 +77,16 @@ def missing_right(
             ``cluster``.
         resource_name: of the topic or group; a cluster has none.
     """
-    who = principal(settings)
-    name = f" {shlex.quote(resource_name)}" if resource_type != "cluster" else ""
+    who = shown(principal(settings))
+    name = f" {shlex.quote(shown(resource_name))}" if resource_type != "cluster" else ""
     what = f"{resource_type}{name} on cluster" if name else "cluster"
     known = who.startswith("User:")
     grantee = shlex.quote(who) if known else "User:NAME"
     secured = settings.properties.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
     login = " --command-config admin.properties" if secured else ""
+    much = f" ({NEAR_ADMIN})" if (operation, resource_type) == ("Alter", "cluster") else ""
     return (
-        f"{who} may not {operation} {what} {settings.alias}; grant it with:"
+        f"{who} may not {operation} {what} {settings.alias}; grant it{much} with:"
         f" kafka-acls.sh --bootstrap-server {_bootstrap(settings)}{login} --add"
         f" --allow-principal {grantee} --operation {operation} --{resource_type}{name}"
     )

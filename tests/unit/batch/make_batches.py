@@ -38,10 +38,15 @@ def batch(
         base_sequence=sequence,
         batch_size=1 << 30,
     )
-    # aiokafka's builder counts from 0.
+    # aiokafka's builder counts from 0, and takes a base timestamp of -1 for one that is not set.
+    shift = 1 if records[0].timestamp == -1 else 0
     for r in records:
-        builder.append(r.offset - base, r.timestamp, r.key, r.value, list(r.headers))
+        stamp = r.timestamp + shift
+        builder.append(r.offset - base, stamp, r.key, r.value, list(r.headers))
     data = bytearray(builder.build())
+    if shift:
+        stamps = records[0].timestamp, max(r.timestamp for r in records)
+        struct.pack_into(">qq", data, 27, *stamps)
     struct.pack_into(">q", data, 0, base)
     struct.pack_into(">i", data, 12, leader_epoch)
     (attributes,) = struct.unpack_from(">h", data, 21)
@@ -95,6 +100,6 @@ def read(data: bytes | memoryview) -> tuple[DefaultRecordBatch, list[Record]]:
     return DefaultRecordBatch(bytearray(data)), records
 
 
-def view(*batches: bytes | bytearray) -> memoryview:
+def view(*batches: bytes | bytearray | memoryview) -> memoryview:
     """A fetch answer: writable, as a received frame is."""
     return memoryview(bytearray(b"".join(batches)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
+from pathlib import Path
 
 import cramjam
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from make_batches import batch, sealed
 
-from heliograph.batch.codecs import records_of
+from heliograph.batch.codecs import EXPANDED_BYTES, expanded, records_of, stream
 from heliograph.batch.header import HEADER_BYTES
 from heliograph.batch.records import Record
 
@@ -61,3 +64,42 @@ def test_a_snappy_block_that_cannot_be(size):
     plain = batch([Record(0, 5, None, b"v")])
     with pytest.raises(ValueError, match="snappy block"):
         decoded(bytes(repacked(plain, XERIAL + struct.pack(">i", size) + b"xxxx")))
+
+
+@pytest.mark.parametrize("claimed", [b"\xff\xff\xff\xff\x08", b"\x80\x80\x80\x20"])
+def test_a_snappy_block_that_claims_more_than_it_can_hold(claimed):
+    """The decoder would allocate the claimed size, 2.4 GB and 64 MiB, before it reads the block.
+
+    The first claim was found by the fuzzer.
+    """
+    block = claimed + bytes(60)
+    with pytest.raises(ValueError, match="claims to expand to"):
+        stream(2, block).read(1)
+    with pytest.raises(ValueError, match="claims to expand to"):
+        expanded(2, [block], EXPANDED_BYTES)
+
+
+def test_a_thread_that_expands_little_takes_little_memory():
+    """Every thread has room for the largest batch; only what is used may be in memory."""
+    frame = bytes(cramjam.zstd.compress(b"x" * 1000))
+    done, ready = threading.Event(), threading.Semaphore(0)
+
+    def expand() -> None:
+        assert len(expanded(4, [frame], EXPANDED_BYTES)) >= 1000
+        ready.release()
+        done.wait(60)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    before = resident()
+    threads = [threading.Thread(target=expand) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert ready.acquire(timeout=60)
+    grown = resident() - before
+    done.set()
+    for thread in threads:
+        thread.join(60)
+    assert grown < 4 * EXPANDED_BYTES

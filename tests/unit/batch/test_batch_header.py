@@ -16,7 +16,7 @@ from make_batches import (
     view,
 )
 
-from heliograph.batch.header import PRODUCER_EPOCH, batches, crc_matches, stamp
+from heliograph.batch.header import FIRST_EPOCH, batches, crc_matches, stamp
 from heliograph.batch.records import Record, build, decode
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -62,7 +62,7 @@ def test_stamp_changes_the_owner_and_nothing_else(codec, rows, base, flags, prod
     assert [r._replace(offset=r.offset + base) for r in seen] == records
     assert bytes(whole[61:]) == payload
     assert parsed.producer_id == producer_id
-    assert parsed.producer_epoch == PRODUCER_EPOCH
+    assert parsed.producer_epoch == FIRST_EPOCH
     assert parsed.base_sequence == sequence % (1 << 31)
     assert parsed.base_offset == 0
     assert parsed.attributes == codec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,12 +37,13 @@ def records(*offsets, value=b"v"):
 
 def cut(data, start=0, aborted=(), rules=APART):
     """Pieces as comparable values, written with consecutive sequences."""
-    out = []
+    out: list[Any] = []
     sequence = SEQUENCE
     for piece in pieces(data, start, list(aborted), rules, EPOCH):
         if isinstance(piece, int | Refused):
             out.append(piece)
             continue
+        assert isinstance(piece, Piece)
         parsed, seen = read(piece.signed(PRODUCER, sequence))
         assert (parsed.producer_id, parsed.base_sequence) == (PRODUCER, sequence)
         assert [r.offset for r in seen] == list(range(piece.record_count))
@@ -341,7 +344,9 @@ def test_a_lonely_small_batch_is_not_decoded():
 
 def test_a_wrong_crc_among_small_ones_stops_after_what_is_sound():
     walk = pieces(view(batch(records(5)), batch(records(6)), damaged()), 5, [], MERGE, EPOCH)
-    assert next(walk).runs == [(5, 2)]
+    first = next(walk)
+    assert isinstance(first, Piece)
+    assert first.runs == [(5, 2)]
     with pytest.raises(CorruptBatch, match=r"source offsets 7 to 8 does not match its CRC"):
         next(walk)
 

@@ -13,7 +13,7 @@ HEAVY = ("pyspark", "pyarrow", "pandas", "kafka", "aiokafka")
 def run(*args, code=None):
     command = [sys.executable, "-m", "heliograph"] if code is None else [sys.executable, "-c", code]
     return subprocess.run(
-        [*command, *args], capture_output=True, text=True, timeout=60, check=False
+        [*command, *args], capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -55,3 +55,97 @@ def test_bad_arguments_exit_as_in_mm2(args, text):
     assert done.returncode == 255
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["verfy"], "Did you mean 'verify'?"),
+        (["config", "kyes"], "Did you mean 'keys'?"),
+        (["lab", "stauts"], "Did you mean 'status'?"),
+        (["run", "mm2.properties", "--onec"], "Did you mean '--once'?"),
+    ],
+)
+def test_what_is_misspelt_gets_a_suggestion(args, meant):
+    done = run(*args)
+    assert (done.returncode, meant in " ".join(done.stderr.split())) == (255, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "path"),
+    [
+        (["prepare"], "/proc/nowhere"),
+        (["lab", "up", "--folder", "/proc/nowhere/lab"], "/proc/nowhere"),
+        (["lab", "up", "--detach", "--folder", "/proc/nowhere/lab"], "/proc/nowhere"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named(args, path, monkeypatch):
+    monkeypatch.setenv("HELIOGRAPH_CACHE", "/proc/nowhere")
+    done = run(*args)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"error: [system.file] {path}")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_defect_is_one_line_and_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code = (
+        "import heliograph.cli as c\n"
+        "def broken(*a, **k): raise LookupError('a surprise\\nand its second line')\n"
+        "c.cli.main = broken\n"
+        "c.main()"
+    )
+    done = run(code=code)
+    assert done.returncode == 70
+    [file] = tmp_path.iterdir()
+    assert done.stderr.splitlines() == [
+        "error: [internal] a defect of Heliograph: LookupError: a surprise",
+        f"  -> details: {file}; please report it",
+    ]
+    assert "Traceback" in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_defect_in_a_thread_is_told_the_same_way(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code = (
+        "import threading, heliograph.cli as c\n"
+        "def broken(): raise LookupError('a surprise')\n"
+        "def start(**k):\n t = threading.Thread(target=broken); t.start(); t.join()\n"
+        "c.cli.main = start\n"
+        "c.main()"
+    )
+    done = run(code=code)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert "[internal] a defect of Heliograph: LookupError: a surprise" in done.stderr
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"{sys.executable} -m heliograph config keys -o json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["groups"], ["topics", "plan"], ["acls", "plan"],
+     ["translate", "--topic", "t", "--partition", "0", "--offset", "0"]],
+)  # fmt: skip
+def test_a_cluster_that_is_not_there_is_exit_code_3(tmp_path, args):
+    path = tmp_path / "mm2.properties"
+    path.write_text(
+        "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:1\n"
+        "A->B.enabled=true\nadmin.timeout.ms=1000\n"
+    )
+    done = run(*args, str(path))
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "[cluster.unreachable]" in done.stderr
+
+
+def test_client_commands_say_3_too():
+    done = run("client", "upstream", "--bootstrap-server", "127.0.0.1:1")
+    assert (done.returncode, "[client.unreachable]" in done.stderr) == (3, True), done.stderr

@@ -28,6 +28,7 @@ _text = st.text(st.characters(exclude_categories=["Cs"]))
         (r"a=\t\n\r\f\\\q", {"a": "\t\n\r\f\\q"}),
         (r"a=\u00e9\u20AC", {"a": "é€"}),
         (r"a=\uD83D\uDE00", {"a": "😀"}),
+        (r"a=\uD800x\uDC00", {"a": "\ufffdx\ufffd"}),
         ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
         ("a=x\x0cy\u2028z", {"a": "x\x0cy\u2028z"}),
         ("\\\na=1", {"a": "1"}),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.acl_rules import AclRules, plan
+from heliograph.control.acls.rules import AclRules, plan
 from heliograph.policy import DefaultReplicationPolicy, IdentityReplicationPolicy
 from heliograph.wire.acls import Acl
 
@@ -309,7 +309,7 @@ def any_acl(kind, names, prefixes):
     )
     return st.builds(
         lambda named, user, host, operation, permission: Acl(
-            kind, *named, f"User:{user}", host, operation, permission
+            kind, named[0], named[1], f"User:{user}", host, operation, permission
         ),
         named,
         st.sampled_from([*USERS, "*"]),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.checkpoints import goes_back, next_checkpoint, perhaps_gone
-from heliograph.control.groups import TranslatedGroup, TranslatedOffset
-from heliograph.ledger.mm2 import Checkpoint
+from heliograph.control.groups.checkpoints import goes_back, next_checkpoint, perhaps_gone
+from heliograph.control.groups.translated import TranslatedGroup, TranslatedOffset
+from heliograph.mm2.formats import Checkpoint
 from heliograph.model import TopicPartition
 from heliograph.wire.groups import ListedGroup
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.group_sync import ABSENT, GroupStanding, compare, judge
-from heliograph.control.groups import TranslatedOffset
+from heliograph.control.groups.offset_sync import ABSENT, GroupStanding, compare, judge
+from heliograph.control.groups.translated import TranslatedOffset
 from heliograph.model import TopicPartition
 from heliograph.wire.groups import Committed, ListedGroup
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from heliograph.control.groups import (
+from heliograph.control.groups.translated import (
     Complaints,
     TranslatedGroup,
     TranslatedOffset,

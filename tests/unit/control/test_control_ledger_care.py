@@ -6,12 +6,12 @@ import uuid
 
 import pytest
 
-from heliograph.control import ledger_care
 from heliograph.control.ledger_care import LedgerCare
-from heliograph.control.topics import TopicPlan
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import TopicPartition
+from heliograph.wire import admin
 from heliograph.wire.admin import EARLIEST, ProducerState
 from heliograph.wire.metadata import NO_ID, Metadata, TopicInfo
 
@@ -23,11 +23,19 @@ MODULUS = 1 << 31
 
 
 class Keeper:
-    """Remembers what it was told."""
+    """A ledger's store and keeper; remembers what it was told."""
 
     def __init__(self, runs):
         self.ledgers = {PLACE: PartitionLedger(runs)}
         self.told = []
+
+    @property
+    def store(self):
+        return self
+
+    @property
+    def keeper(self):
+        return self
 
     @property
     def places(self):
@@ -69,7 +77,7 @@ class Cluster:
 def cluster(monkeypatch):
     made = Cluster()
     for name in ("list_offsets", "describe_producers", "unknown_topic_ids"):
-        monkeypatch.setattr(ledger_care.admin, name, getattr(made, name))
+        monkeypatch.setattr(admin, name, getattr(made, name))
     return made
 
 

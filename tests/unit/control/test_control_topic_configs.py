@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.topic_configs import ConfigRules, copied_at_creation, plan_topic
+from heliograph.control.topics.config_rules import ConfigRules, copied_at_creation, plan_topic
 from heliograph.policy import DefaultConfigPropertyFilter
 from heliograph.wire.configs import ConfigEntry, ConfigSource
 

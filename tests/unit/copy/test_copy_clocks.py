@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.copy.clocks import out_of_time, set_back
-from heliograph.service.monitor import PartitionLag
+from heliograph.model import DriverAddress
+from heliograph.service.figures import PartitionLag
 
 NOON = 1_790_000_000.0
 
 
-def lease(starts_at, seconds=30.0):
-    return SimpleNamespace(starts_at=starts_at, deadline=starts_at + seconds)
+def lease(starts_at, seconds=30.0, report_to=None):
+    return SimpleNamespace(starts_at=starts_at, deadline=starts_at + seconds, report_to=report_to)
 
 
 @given(waits=st.floats(-4.0, 34.0), seconds=st.floats(5.0, 600.0), noon=st.floats(1.7e9, 2e9))
@@ -33,11 +34,20 @@ def test_f30_a_clock_that_is_behind_is_told(seconds):
 
 
 @given(seconds=st.floats(10.0, 1e8))
-def test_f30_a_clock_that_is_ahead_is_told(seconds):
+def test_f30_a_task_that_begins_after_its_lease_says_that_spark_was_late(seconds):
+    """On another machine its clock may be the reason, too."""
     error = out_of_time(lease(NOON - 30 - seconds), NOON)
-    assert error.code == "executor.clock"
-    assert f"had ended {seconds:.0f} s before its task began" in str(error)
-    assert "ahead of the driver's" in str(error)
+    assert error.code == "executor.late"
+    assert f"started the task {seconds:.0f} s after its lease had ended" in str(error)
+    assert "is ahead: synchronise the clocks" in str(error)
+
+
+def test_f30_on_the_drivers_own_machine_no_clock_is_blamed():
+    here = DriverAddress("token", path="/run/heliograph.sock")
+    error = out_of_time(lease(NOON - 90, report_to=here), NOON)
+    assert error.code == "executor.late"
+    assert "overloaded" in str(error)
+    assert "clock" not in str(error)
 
 
 @pytest.mark.parametrize(

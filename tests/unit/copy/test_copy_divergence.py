@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from heliograph.copy.divergence import divergence
+from heliograph.copy.leader_epochs import divergence
 from heliograph.ledger.epochs import EpochMark
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.wire.epochs import EpochEnd

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from heliograph.copy.writing import TargetLink, _Sent
 
 ANSWER_BYTES = 90
@@ -21,7 +23,8 @@ class Producer:
 
 
 def link(shortest_answer):
-    made = TargetLink(1, Producer(), shortest_answer=shortest_answer)
+    producer: Any = Producer()
+    made: Any = TargetLink(1, producer, shortest_answer=shortest_answer)
     made.ready = {"something": None}
     return made
 

@@ -7,8 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.copy.knowledge import Batch, agrees, end_before
 from heliograph.copy.partition import PartitionCopy, Position
-from heliograph.copy.target_log import Batch, Foreign, agrees, corrections, end_before, rebased
+from heliograph.copy.target_log import Foreign, corrections, rebased
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import LeasedPartition, TopicPartition
 
@@ -72,7 +73,7 @@ def test_batches_that_lie_elsewhere_are_corrected_and_nothing_else(plan, first, 
 
 @given(stretches, st.integers(0, 11), st.booleans())
 def test_what_was_announced_behind_a_cut_goes_where_it_will_be_written(plan, kept, identical):
-    """The tail is lost, foreign records with it: `PartitionCopy.stage` writes what was foretold."""
+    """The tail is lost, foreign records with it: `stage` writes what was announced."""
     batches, records, ledger = written(plan, identical=identical)
     kept = min(kept, len(batches) - 1)
     cut = batches[kept]

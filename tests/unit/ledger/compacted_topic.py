@@ -9,8 +9,11 @@ from itertools import groupby
 
 from heliograph.batch.records import Record, build, decode
 from heliograph.ledger.codec import Place
+from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.keeper import LedgerKeeper
+from heliograph.ledger.runs import PartitionLedger
 from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.topic_log import batch_of
 
 HERE = Place("orders", 0, uuid.UUID(int=1), uuid.UUID(int=2))
 
@@ -56,28 +59,47 @@ class CompactedTopic:
         ]
 
 
-class _OnTopic:
+class InMemory:
+    """What `TopicLog` does, on a topic in memory."""
+
     def __init__(self, topic: CompactedTopic) -> None:
-        super().__init__(None, "ledger")
         self.topic = topic
 
-    def _read(self):
-        return self.topic.read(self._next_offset)
-
-    def _send(self, batch):
-        self.topic.append(batch)
-
-    def refresh(self):
+    def find_end(self, position):
         self.topic.before_read()
-        super().refresh()
+        return True
 
-    def _allocate(self):
+    def read(self, position):
+        return map(decode, self.topic.read(position))
+
+    def append(self, pairs, producer_id=-1, sequence=-1):
+        self.topic.append(batch_of(pairs, producer_id, sequence))
+
+    def allocate_producer_id(self):
         return 7
 
 
-class Store(_OnTopic, LedgerStore):
-    pass
+def follower_of(topic: CompactedTopic) -> LedgerFollower:
+    follower = LedgerFollower(None, "ledger")
+    follower.log = InMemory(topic)
+    return follower
 
 
-class Keeper(_OnTopic, LedgerKeeper):
-    pass
+class Store(LedgerStore):
+    def __init__(self, topic: CompactedTopic, *, shared: bool = False) -> None:
+        super().__init__(None, "ledger", shared=shared)
+        self.follower.log = InMemory(topic)
+
+
+class Keeper(LedgerKeeper):
+    """A keeper with a store of its own: as a mirror's driver, shared."""
+
+    def __init__(self, topic: CompactedTopic) -> None:
+        self.store = Store(topic, shared=True)
+        super().__init__(self.store)
+
+    def refresh(self) -> None:
+        self.store.refresh()
+
+    def at(self, place: Place) -> PartitionLedger:
+        return self.store.at(place)

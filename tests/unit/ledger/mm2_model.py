@@ -9,11 +9,11 @@ from itertools import groupby
 
 from hypothesis import strategies as st
 
+from heliograph.batch.log_slice import LogSlice
 from heliograph.batch.records import Record, build
-from heliograph.ledger.alignment import Pair
-from heliograph.ledger.history import Asking, History, Read, Request, Side
 from heliograph.ledger.runs import PartitionLedger
-from heliograph.ledger.slices import LogSlice
+from heliograph.takeover.alignment import Pair
+from heliograph.takeover.history import Asking, History, Read, Request, Side
 
 #: Records of one millisecond share a timestamp.
 PER_MILLISECOND = 3

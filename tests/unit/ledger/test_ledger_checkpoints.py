@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.mm2 import Checkpoint, checkpoint_key, decode_checkpoint_key
+from heliograph.mm2.formats import Checkpoint, checkpoint_key, decode_checkpoint_key
 
 offsets = st.integers(0, (1 << 63) - 1)
 names = st.text(min_size=1, max_size=60)

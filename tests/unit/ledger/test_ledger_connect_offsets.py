@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from heliograph.ledger.alignment import Pair
-from heliograph.ledger.connect_offsets import (
+from heliograph.mm2.connect_offsets import (
     StoredPosition,
     assigned_partitions,
     decode_position,
 )
-from heliograph.ledger.sync_log import Syncs
 from heliograph.model import TopicPartition
+from heliograph.takeover.alignment import Pair
+from heliograph.takeover.offset_sync_log import Syncs
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from mm2_model import Log, Mirrored, ask_model, mirrored, require_safe
 
 from heliograph.batch.records import Record
-from heliograph.ledger.alignment import Pair, Steps, stretches
-from heliograph.ledger.history import History, Limits, explore
 from heliograph.ledger.runs import PartitionLedger
+from heliograph.takeover.alignment import Pair, Steps, stretches
+from heliograph.takeover.history import History, Limits, explore
 
 #: A gap is longer than all repetitions together: none can make up for the other unnoticed.
 LONG = 500

@@ -55,24 +55,14 @@ def test_it_survives_re_packing_and_pruning():
 
 
 def test_begun_places_are_those_with_runs():
-    class Begun(BegunPlaces):
-        def __init__(self, topic):
-            super().__init__(None, "ledger")
-            self._topic = topic
-
-        def _read(self):
-            return self._topic.read(self._next_offset)
-
-        def _send(self, batch):
-            self._topic.append(batch)
-
     topic = CompactedTopic()
-    begun = Begun(topic)
+    store, begun = Store(topic), BegunPlaces()
+    store.follower.attach(begun)
     topic.append(_batch(*encode_inherited(Inherited(HERE, INHERITANCE))))
-    begun.refresh()
-    assert begun.all == set()
-    begun.inherit([(Inherited(HERE, INHERITANCE), Entry(HERE, RUNS))])
-    assert begun.all == {HERE}
+    store.refresh()
+    assert begun.all == set(store.begun()) == set()
+    store.inherit([(Inherited(HERE, INHERITANCE), Entry(HERE, RUNS))])
+    assert begun.all == set(store.begun()) == {HERE}
 
 
 def _batch(key, value):

@@ -9,12 +9,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from mm2_model import Log, Mirrored, ask_model, mirrored, require_safe
 
-from heliograph.ledger.alignment import Ambiguous, OtherRecords, Pair, Unproven
-from heliograph.ledger.connect_offsets import StoredPosition
-from heliograph.ledger.history import History, Limits
-from heliograph.ledger.inquiry import Evidence, inquire
 from heliograph.ledger.runs import PartitionLedger, Run
-from heliograph.ledger.sync_log import Syncs
+from heliograph.mm2.connect_offsets import StoredPosition
+from heliograph.takeover.alignment import Ambiguous, OtherRecords, Pair, Unproven
+from heliograph.takeover.history import History, Limits
+from heliograph.takeover.inquiry import Evidence, inquire
+from heliograph.takeover.offset_sync_log import Syncs
 
 
 def inquired(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
-from compacted_topic import HERE, CompactedTopic, Keeper, Store
+from compacted_topic import HERE, CompactedTopic, InMemory, Keeper, Store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heliograph.batch.records import decode as decode_batch
+from heliograph.ledger import follower as follower_module
 from heliograph.ledger import keeper as keeper_module
 from heliograph.ledger import store as store_module
+from heliograph.ledger import topic_log as topic_log_module
 from heliograph.ledger.codec import Entry, Signature, decode, split
 from heliograph.ledger.runs import PartitionLedger, Run
 
@@ -79,7 +83,7 @@ def test_a_large_announcement_is_cut_but_a_correction_is_not(monkeypatch):
 
 
 def test_batches_stay_below_their_limit(monkeypatch):
-    monkeypatch.setattr(store_module, "_BATCH_BYTES", 2000)
+    monkeypatch.setattr(topic_log_module, "_BATCH_BYTES", 2000)
     topic = CompactedTopic()
     places = [HERE._replace(partition=n) for n in range(100)]
     Store(topic).write([Entry(place, [Run(0, 0, 0)]) for place in places])
@@ -101,25 +105,26 @@ def test_two_writers_that_say_the_same_do_not_share_a_key():
 
 def test_a_slow_reader_looks_at_the_end_again(monkeypatch):
     """The cleaner removed an entry that it had not come to, for a record that it did not expect."""
-    monkeypatch.setattr(store_module, "_QUICK_SECONDS", -1.0)
+    monkeypatch.setattr(follower_module, "_QUICK_SECONDS", -1.0)
     topic = CompactedTopic()
     runs = live(topic, 10)
     keeper = Keeper(topic)
 
-    class Slow(Store):
+    class Slow(InMemory):
         """Its first look at the end is from before the topic was tidied, its reading from after."""
 
         interrupted = False
 
-        def _read(self):
+        def read(self, position):
             end = topic.end
             if not self.interrupted:
                 self.interrupted = True
                 keeper.tidy({}, least=1)
                 topic.compact(topic.end)
-            return topic.read(self._next_offset, end)
+            return map(decode_batch, topic.read(position, end))
 
-    slow = Slow(topic)
+    slow = Store(topic)
+    slow.follower.log = Slow(topic)
     Store(topic).sign(Signature(1, "a", "b"))  # something to read before the end that it knows
     slow.refresh()
     assert list(slow.at(HERE).runs) == runs
@@ -172,13 +177,14 @@ def test_a_small_packed_record_is_filled_up_and_a_large_one_kept(monkeypatch):
         keeper.tidy({})
         topic.compact(topic.end, tombstones=True)
         assert told(topic) == runs
-        layouts.append([len(decode(r.key, r.value).runs) for r in topic.records])
+        packed: list[Any] = [decode(r.key, r.value) for r in topic.records]
+        layouts.append([len(p.runs) for p in packed])
     assert layouts == [[70], [140], [140, 70], [140, 140], [140, 140, 70], [140, 140, 140]]
 
 
 def test_a_place_too_large_for_one_record(monkeypatch):
     monkeypatch.setattr(keeper_module, "_RUNS_PER_RECORD", 7)
-    monkeypatch.setattr(store_module, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(topic_log_module, "_BATCH_BYTES", 500)
     topic = CompactedTopic()
     runs = live(topic, 100)
     Keeper(topic).tidy({})
@@ -190,7 +196,7 @@ def test_a_place_too_large_for_one_record(monkeypatch):
 def test_packed_records_carry_a_producer_id_and_sequences(monkeypatch):
     """So that a request that is sent again does not append them again."""
     monkeypatch.setattr(keeper_module, "_RUNS_PER_RECORD", 7)
-    monkeypatch.setattr(store_module, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(topic_log_module, "_BATCH_BYTES", 500)
     topic = CompactedTopic()
     live(topic, 100)
     seen = []
@@ -321,7 +327,7 @@ def test_every_reader_learns_the_same(history, runs_per_record, least):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keeper_module, "_RUNS_PER_RECORD", runs_per_record)
-        patch.setattr(store_module, "_BATCH_BYTES", 200)
+        patch.setattr(topic_log_module, "_BATCH_BYTES", 200)
         topic, truth = CompactedTopic(), PartitionLedger()
         writer, keepers = Store(topic), [Keeper(topic), Keeper(topic)]
         followers = [Store(topic) for _ in range(3)]
@@ -358,7 +364,8 @@ def test_every_reader_learns_the_same(history, runs_per_record, least):
             else:
                 followers[step[1]].refresh()
             assert told(topic) == list(truth.runs)
-        for reader in (*followers, *keepers, writer):
+        readers: list[Any] = [*followers, *keepers, writer]
+        for reader in readers:
             reader.refresh()
             assert list(reader.at(HERE).runs) == list(truth.runs)
 

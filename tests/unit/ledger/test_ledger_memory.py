@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import uuid
 
-from compacted_topic import HERE, CompactedTopic, Keeper, Store, _OnTopic
+from compacted_topic import HERE, CompactedTopic, Keeper, Store, follower_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.ledger.codec import Entry, key_of
 from heliograph.ledger.memory import SyncedMemory, topic_subject
-from heliograph.ledger.mirrored import MirroredTopic, MirroredTopics
+from heliograph.ledger.mirrored import MirroredTopic, mirrored_topics
 from heliograph.ledger.runs import Run
 
 
-class Memory(_OnTopic, SyncedMemory):
-    pass
+class Memory(SyncedMemory):
+    def __init__(self, topic):
+        super().__init__(follower_of(topic))
 
 
-class Mirrored(_OnTopic, MirroredTopics):
-    pass
+def mirrored(topic):
+    store = Store(topic)
+    store.refresh()
+    return mirrored_topics(store)
 
 
 def fresh(topic):
@@ -108,9 +111,7 @@ def test_the_other_readers_of_the_topic_ignore_it():
     store = Store(topic)
     store.refresh()
     assert list(store.at(HERE).runs) == [Run(0, 0, 0)]
-    mirrored = Mirrored(topic)
-    mirrored.refresh()
-    assert mirrored.all == {MirroredTopic("orders", HERE.source_id, HERE.target_id)}
+    assert mirrored(topic) == {MirroredTopic("orders", HERE.source_id, HERE.target_id)}
 
 
 def test_mirrored_topics_are_known_from_packed_records_too():
@@ -121,9 +122,7 @@ def test_mirrored_topics_are_known_from_packed_records_too():
     Keeper(topic).tidy({HERE: 0})
     topic.compact(topic.end, tombstones=True)
     assert all(b"packed/" in r.key for r in topic.records)
-    mirrored = Mirrored(topic)
-    mirrored.refresh()
-    assert mirrored.all == {MirroredTopic("orders", HERE.source_id, HERE.target_id)}
+    assert mirrored(topic) == {MirroredTopic("orders", HERE.source_id, HERE.target_id)}
 
 
 def test_a_key_of_a_place_is_never_one_of_the_memory():

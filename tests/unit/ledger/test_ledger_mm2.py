@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.mm2 import Heartbeat, OffsetSync
+from heliograph.mm2.formats import Heartbeat, OffsetSync
 
 offsets = st.integers(0, (1 << 63) - 1)
 names = st.text(min_size=1, max_size=60)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.mm2 import OffsetSync
-from heliograph.ledger.offset_syncs import OffsetSyncs
+from heliograph.mm2.formats import OffsetSync
+from heliograph.mm2.offset_syncs import OffsetSyncs
 from heliograph.model import TopicPartition
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,8 +27,8 @@ def syncs():
 
 
 def test_s52_the_first_batch_of_a_lease_is_synced():
+    assert not OffsetSyncs(100).due
     fresh = OffsetSyncs(100)
-    assert not fresh.due
     fresh.acknowledged(P, 500, 509, 42)
     assert fresh.due
     assert fresh.take(delayed=False) == [sync(509, 42)]

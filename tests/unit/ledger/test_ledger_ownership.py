@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.ledger.claims import (
+from heliograph.claims.log import (
     Claim,
     ClaimLog,
     Process,
@@ -18,7 +18,7 @@ from heliograph.ledger.claims import (
     decode_claim,
     encode_claim,
 )
-from heliograph.ledger.ownership import (
+from heliograph.claims.ownership import (
     CONFIDENT_SECONDS,
     FORGOTTEN_SECONDS,
     LOOK_SECONDS,
@@ -47,8 +47,8 @@ def test_claims_survive_their_record():
 
 
 def test_the_oldest_claim_that_stands_owns():
+    assert ClaimLog().owner is None
     log = ClaimLog()
-    assert log.owner is None
     log.apply(3, "a", claim("a"))
     log.apply(5, "b", claim("b"))
     log.apply(8, "a", claim("a", first=3))
@@ -226,9 +226,9 @@ def test_a_silent_mirror_is_replaced_in_time_and_its_leases_are_known(world):
     run(world, 10, one, two)
     one.kill()
     run(world, TAKE_OVER_SECONDS - LOOK_SECONDS, two)
-    assert not two.owns
+    before = two.owns
     run(world, 2 * LOOK_SECONDS, two)
-    assert two.owns
+    assert (before, two.owns) == (False, True)
     assert two.part.clear_from > world.now + 30
     assert two.part.verdicts[one.part.me.id] == "it has fallen silent"
 
@@ -324,3 +324,37 @@ def test_never_two_owners(seed):
     if mirrors:
         run(world, 4 * TAKE_OVER_SECONDS, *mirrors)
         assert sum(m.owns for m in mirrors) == 1
+
+
+# -- a topic that loses records ---------------------------------------------------------------
+
+
+def test_a_claim_that_the_topic_has_lost_is_made_anew_behind_those_that_are_there():
+    """Whoever came after the loss found nobody and owns the flow: not both of them may."""
+    ids = itertools.count()
+    me = claim("me")
+    part = Ownership(ClaimLog(), me, lambda _: False, lambda: f"new-{next(ids)}")
+    part.log.apply(50, "me", me)
+    part.look(0.0, 0.0)
+    assert part.owns(1.0)
+    part.log = ClaimLog()
+    part.log.apply(0, "other", claim("other", established=True))
+    said = part.look(2.0, 2.0)
+    assert not part.owns(2.0)
+    assert [c.id for c in said.claims] == ["new-0"]
+    part.log.apply(1, "new-0", said.claims[0])
+    part.look(2.0, 2.0)
+    assert not part.owns(2.0)
+    assert part.ahead.claim.id == "other"
+
+
+def test_a_claim_that_the_topic_has_lost_is_made_anew_at_once_if_nobody_else_is_there():
+    me = claim("me")
+    part = Ownership(ClaimLog(), me, lambda _: False, lambda: "new")
+    part.log.apply(50, "me", me)
+    part.look(0.0, 0.0)
+    part.log = ClaimLog()
+    [said] = part.look(2.0, 2.0).claims
+    part.log.apply(0, "new", said)
+    part.look(2.0, 2.0)
+    assert part.owns(2.1)

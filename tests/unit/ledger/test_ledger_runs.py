@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.runs import PartitionLedger, Run, unwrap
+from heliograph.ledger.known import unwrap
+from heliograph.ledger.runs import PartitionLedger, Run
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_a_class_gets_all_values_of_its_flow(flow, install, monkeypatch):
     monkeypatch.setenv("KAFKA_SECRET", "s3cret")
     code = "class Seen(dict):\n    def should_replicate_topic(self, topic): return True\n"
     install("seen-all", {"heliograph.topic_filters": {"seen": "seen_all:Seen"}}, code=code)
-    seen = topic_filter_from(
+    seen: Any = topic_filter_from(
         flow({"topic.filter.class": "seen", "A->B.topics": "x", "groups": "", "A.ssl.key.password":
               "p", "heliograph.plugin.key": "${env:KAFKA_SECRET}", "config.providers": "env",
               "config.providers.env.class":

@@ -12,6 +12,7 @@ from heliograph.policy import (
     IdentityReplicationPolicy,
     TopicSelection,
     is_cycle,
+    ledger_source,
     ledger_topic,
     policy_from,
     should_replicate,
@@ -142,6 +143,10 @@ def test_s10_the_internal_separator_names_internal_topics_only(policy, syncs, ch
     assert policy.is_internal_topic(syncs)
     assert policy.is_internal_topic(checkpoints)
     assert policy.is_internal_topic(ledger_topic("A"))
+    assert ledger_source(ledger_topic("a.b")) == "a.b"
+    assert [ledger_source(t) for t in ("A.orders", "mm2-ledger..internal", "mm2-ledger.A")] == (
+        [None] * 3
+    )
 
 
 def test_s11_each_hop_is_one_upstream_topic():

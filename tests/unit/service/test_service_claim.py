@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from heliograph.claims import flow_claim as claim_module
+from heliograph.claims import ownership
+from heliograph.claims.flow_claim import FlowClaim
+from heliograph.claims.log import ClaimLog
+from heliograph.claims.process_identity import this_process
 from heliograph.errors import StartError
-from heliograph.ledger import ownership
-from heliograph.ledger.claims import ClaimLog
-from heliograph.model import Flow
-from heliograph.service import claim as claim_module
-from heliograph.service.claim import FlowClaim
-from heliograph.service.identity import this_process
 
-QUICK = {"LOOK_SECONDS": 0.02, "CONFIDENT_SECONDS": 0.2, "SILENT_SECONDS": 0.2}
+# Silence is long enough for a machine that lets a thread wait for a second.
+QUICK = {"LOOK_SECONDS": 0.05, "CONFIDENT_SECONDS": 1.5, "SILENT_SECONDS": 2.0}
 
 
 class Topic:
@@ -36,12 +38,20 @@ class TopicRegistry:
         self.claims = ClaimLog()
         self.away = threading.Event()
 
+    def new_id(self) -> str:
+        return uuid.uuid4().hex
+
     def refresh(self) -> None:
         if self.away.is_set():
             raise ConnectionRefusedError("no broker of cluster B answers")
         while self._position < len(self._topic.records):
             self.claims.apply(self._position, *self._topic.records[self._position])
             self._position += 1
+
+    def lose(self) -> None:
+        """What `Registry.forget` does when the topic was created anew."""
+        self.claims = ClaimLog()
+        self._position = 0
 
     def tell(self, claims, ended=()) -> None:
         if self.away.is_set():
@@ -67,7 +77,7 @@ def said() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    logger = logging.getLogger("heliograph.service.claim")
+    logger = logging.getLogger("heliograph.claims.flow_claim")
     handler, level = Handler(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -82,8 +92,8 @@ def mirror():
     topic, made = Topic(), []
 
     def make() -> FlowClaim:
-        registry = TopicRegistry(topic)
-        claim = FlowClaim(Flow("A", "B"), registry, registry, 30.0, lambda: made.append(None))
+        registry: Any = TopicRegistry(topic)
+        claim = FlowClaim("A->B", registry, registry, 30.0, lambda: made.append(None))
         claim.begin()
         made.append(claim)
         return claim
@@ -95,7 +105,7 @@ def mirror():
 
 
 def wait_for(condition) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -182,3 +192,23 @@ def test_a_stop_ends_the_waiting(mirror):
     stopped = threading.Event()
     stopped.set()
     mirror().require(stopped)
+
+
+def test_after_the_topic_lost_its_claims_the_log_that_is_there_decides(mirror, said):
+    """The mirror that comes then sees nobody; the other one must see it."""
+    one = mirror()
+    one._registry._topic.records.clear()
+    two = mirror()
+    wait_for(lambda: two.holds)
+    one._registry.lose()
+    wait_for(lambda: one.stands_by)
+    assert two.holds
+    assert not one.holds
+
+
+def test_a_mirror_that_is_alone_goes_on_after_the_topic_lost_its_claims(mirror, said):
+    one = mirror()
+    one._registry._topic.records.clear()
+    one._registry.lose()
+    wait_for(lambda: one._registry.claims.standing and one.holds)
+    assert said == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.service.identity import is_gone, this_process
+from heliograph.claims.process_identity import is_gone, this_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells boots apart")
 

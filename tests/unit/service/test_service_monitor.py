@@ -1,6 +1,6 @@
 """Lag in seconds: how long ago the source's end first passed what is mirrored."""
 
-from heliograph.service.monitor import PartitionLag
+from heliograph.service.figures import PartitionLag
 
 
 def lag(position: int, *ends: tuple[float, int]) -> PartitionLag:
@@ -20,8 +20,17 @@ def test_the_age_is_that_of_the_first_end_beyond_the_position():
     assert behind.seconds(105.0) == 3.0
 
 
-def test_a_backlog_from_before_we_watched_is_at_least_as_old_as_the_watch():
-    assert lag(0, (100.0, 1000)).seconds(107.0) == 7.0
+def test_the_age_of_a_backlog_from_before_we_watched_is_that_of_its_next_record():
+    backlog = lag(0, (100.0, 1000))
+    assert backlog.seconds(107.0) is None, "not since the mirror started"
+    backlog.oldest = (0, 81.0)
+    assert backlog.seconds(107.0) == 26.0
+    backlog.position = 400
+    assert backlog.seconds(107.0) == 26.0, "at most, until the timestamp of 400 is known"
+    backlog.position = 1000
+    assert backlog.seconds(107.0) == 0.0
+    backlog.oldest, backlog.position = (500, 90.0), 300
+    assert backlog.seconds(107.0) is None
 
 
 def test_a_target_ahead_of_the_measured_source_is_not_behind():

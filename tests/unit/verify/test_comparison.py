@@ -117,6 +117,7 @@ def test_far_swaps_are_found_too():
         ({"headers": [("h", b"x")]}, "header h"),
         ({"headers": [("g", b"50")]}, "header h -> g"),
         ({"headers": []}, "headers (1 -> 0)"),
+        ({"headers": [("\udcff\udcfe", b"50")]}, r"header h -> \xff\xfe"),
         ({"timestamp": 5}, "timestamp (1700000000050 -> 5)"),
     ],
 )
@@ -136,10 +137,36 @@ def test_a_foreign_record_is_named_by_its_producer():
     assert 'value "foreign"' in one.target_record
 
 
+def test_records_of_another_flow_are_counted_apart():
+    """Between ours, at the beginning and at the end; those beyond the range count elsewhere."""
+    target = {n + (n >= 40) * 10: content(n) for n in range(N)}
+    target |= {n: content(n + 5000) for n in range(40, 50)}
+    target |= {n: content(n) for n in range(N + 10, N + 20)}
+    theirs = dict.fromkeys([*range(40, 50), *range(N + 10, N + 20)], FOREIGN)
+    stretches = [Stretch(0, 0, 40), Stretch(40, 50, N)]
+    found = compare(log(plain(), CUTS), log(target, CUTS, theirs), stretches,
+                    others={FOREIGN: "C->B"}, target_end=N + 15)  # fmt: skip
+    assert (found.counts, found.records) == ({}, N)
+    assert found.others == {"C->B": 15}
+
+
+def test_a_record_of_another_flow_in_our_place_is_not_ours():
+    target = {n: content(n) for n in range(N)}
+    found = compare(log(plain(), CUTS), log(target, CUTS, {7: FOREIGN}), others={FOREIGN: "C->B"})
+    assert facts(found) == [(Kind.MISSING, 7, None)]
+
+
+def test_what_is_behind_the_goal_is_not_mirrored_yet():
+    target = {n: content(n) for n in range(N - 3) if n != 5}
+    found = compare(log(plain(), CUTS), log(target, CUTS), [Stretch(0, 0, N - 3)], goal=N - 3)
+    assert (found.counts, found.behind) == ({Kind.MISSING: 4}, 3)
+    assert [d.note for d in found.differences] == ["", *["not mirrored yet"] * 3]
+
+
 def test_quarantined_records_are_counted_apart():
     target = {n: content(n) for n in range(N) if n != 5}
     found = compare(log(plain(), CUTS), log(target, CUTS), quarantined=frozenset({5}))
-    assert (found.quarantined, found.counts) == (1, {})
+    assert (found.quarantined, found.counts, found.records) == (1, {}, N - 1)
 
 
 def test_only_what_belongs_to_the_range_counts():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from heliograph.model import TopicPartition
-from heliograph.wire.errors import BrokerError
+from heliograph.wire.errors import BrokerError, DamagedAnswer
 from heliograph.wire.fetch import FetchSession
 from heliograph.wire.produce import Producer
 
@@ -34,6 +35,9 @@ class Wire:
         self.sent = []
         self.answers = deque()
         self.throttled_ms = None
+
+    def close(self):
+        self.closed = True
 
     def throttle(self, milliseconds):
         self.throttled_ms = milliseconds
@@ -61,8 +65,13 @@ class Wire:
         return self.answers.popleft()
 
 
+def wired(api, highest) -> Any:
+    """A `Wire` where a `Connection` is asked for."""
+    return Wire(api, highest)
+
+
 def fetcher(version):
-    wire = Wire(1, version)
+    wire = wired(1, version)
     session = FetchSession(wire, IDS, read_committed=True, max_bytes=1000, partition_max_bytes=500)
     return wire, session
 
@@ -185,6 +194,26 @@ def test_fetch_response(version, rows):
     assert not session.in_flight
 
 
+@BOTH
+@given(rows=rows, at=st.integers(0, 1 << 16), raw=st.binary(min_size=1, max_size=8))
+def test_f36_a_damaged_answer_is_read_or_breaks_the_connection(version, rows, at, raw):
+    """Whatever its counts and sizes say: nothing else is raised."""
+    wire, session = fetcher(version)
+    for partition in rows:
+        session.want(partition, 0)
+    session.send(0)
+    wire.answer(fetched(version, rows), version)
+    frame = wire.answers[0]
+    at %= len(frame)
+    frame[at : at + len(raw)] = raw[: len(frame) - at]
+    try:
+        assert all(f.partition.topic in IDS or version < 13 for f in session.receive())
+    except BrokerError:
+        assert not wire.closed
+    except DamagedAnswer:
+        assert wire.closed
+
+
 def test_records_are_views_that_may_be_written_to():
     wire, session = fetcher(13)
     p = TopicPartition("topic-1", 2)
@@ -263,7 +292,7 @@ def test_other_errors_of_a_fetch_are_raised():
 
 
 def test_topics_without_an_id_are_named():
-    wire = Wire(1, 13)
+    wire = wired(1, 13)
     session = FetchSession(
         wire, {"old": uuid.UUID(int=0)}, read_committed=False, max_bytes=1, partition_max_bytes=1
     )
@@ -276,7 +305,7 @@ def test_a_recreated_topic_is_another_one():
     _, session = fetcher(13)
     assert session.knows({"topic-0": IDS["topic-0"]})
     assert not session.knows({"topic-0": uuid.uuid4()})
-    producer = Producer(Wire(0, 13), IDS)
+    producer = Producer(wired(0, 13), IDS)
     assert producer.knows(IDS)
     assert not producer.knows({"topic-9": uuid.uuid4()})
 
@@ -287,7 +316,7 @@ PRODUCE = pytest.mark.parametrize("version", [8, 13])
 @PRODUCE
 @given(batches=st.dictionaries(partitions, st.binary(min_size=1, max_size=300), min_size=1))
 def test_produce_request(version, batches):
-    wire = Wire(0, version)
+    wire = wired(0, version)
     Producer(wire, IDS, timeout_ms=1234).send(list(batches.items()))
     sent_version, flexible, body = wire.sent[-1]
     assert (sent_version, flexible) == (version, version >= 9)
@@ -318,7 +347,7 @@ answers = st.dictionaries(
 @PRODUCE
 @given(answers=answers)
 def test_no_answer_is_shorter_than_foretold(version, answers):
-    asked = Producer(Wire(0, version), IDS).send([(p, b"x") for p in answers])
+    asked = Producer(wired(0, version), IDS).send([(p, b"x") for p in answers])
     response = ProduceResponse(responses=_responses(answers), throttle_time_ms=0)
     head = 9 if response.flexible_version_q(version) else 8  # size, correlation id, tagged fields
     assert len(bytes(response.encode(version=version))) + head >= asked or not answers
@@ -328,7 +357,7 @@ def test_no_answer_is_shorter_than_foretold(version, answers):
 @given(answers=answers)
 def test_produce_response(version, answers):
     response = ProduceResponse(responses=_responses(answers), throttle_time_ms=7)
-    wire = Wire(0, version)
+    wire = wired(0, version)
     producer = Producer(wire, IDS)
     assert producer.receive() is None
     wire.answer(response, version)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
+from servers import answering, server
 
 from heliograph.model import ClientSettings
 from heliograph.wire.cluster import ClusterClient
@@ -23,44 +21,6 @@ from heliograph.wire.errors import (
 from heliograph.wire.security import Security
 
 PLAINTEXT = Security("PLAINTEXT")
-
-
-@contextmanager
-def server(behave: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Answers every connection with ``behave``, on its own port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        done = threading.Event()
-
-        def loop() -> None:
-            while not done.is_set():
-                try:
-                    link, _ = listener.accept()
-                except OSError:
-                    return
-                with link:
-                    link.settimeout(10)
-                    try:
-                        behave(link)
-                    except OSError:
-                        continue
-
-        thread = threading.Thread(target=loop, daemon=True)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            done.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(15)
-
-
-def answering(data: bytes) -> Callable[[socket.socket], None]:
-    def behave(link: socket.socket) -> None:
-        link.recv(4096)
-        link.sendall(data)
-        link.recv(4096)
-
-    return behave
 
 
 def hang_up(link: socket.socket) -> None:

@@ -1,13 +1,15 @@
-"""When a poller is woken for what a broker says."""
+"""When a poller is woken for what a broker says, and until when anything leaves."""
 
 from __future__ import annotations
 
 import select
 import socket
+import time
 
 import pytest
 
 from heliograph.wire.connection import Connection
+from heliograph.wire.errors import ConnectionFailed
 from heliograph.wire.security import Security
 
 
@@ -15,7 +17,8 @@ from heliograph.wire.security import Security
 def ends():
     """A connection without a handshake, and the broker's end of it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = Connection(*listener.getsockname(), Security("PLAINTEXT"), "test")
+        host, port = listener.getsockname()
+        connection = Connection(host, port, Security("PLAINTEXT"), "test")
         connection._connect(5.0)
         broker, _ = listener.accept()
         with broker:
@@ -80,3 +83,28 @@ def test_a_request_that_the_kernel_does_not_take_at_once(ends):
         received += broker.recv(1 << 20)
     assert not connection.wants_write
     assert received.endswith(b"".join(parts))
+
+
+def test_the_rest_of_a_request_does_not_leave_after_its_time(ends):
+    """A process that was stopped in the middle of it, and goes on when another has its place."""
+    connection, broker = ends
+    connection.send(0, 0, flexible=False, parts=[bytes(64 << 20)])
+    assert connection.wants_write, "more than the kernel takes"
+    connection.send_by = time.time() - 1
+    with pytest.raises(ConnectionFailed, match="the time to write is over"):
+        connection.flush()
+    assert connection.closed
+    broker.settimeout(10)
+    arrived = 0
+    while piece := broker.recv(1 << 20):
+        arrived += len(piece)
+    assert arrived < 64 << 20, "so it was never a request"
+
+
+def test_nothing_leaves_after_its_time(ends):
+    connection, broker = ends
+    connection.send_by = time.time() - 1
+    with pytest.raises(ConnectionFailed):
+        connection.send(0, 0, flexible=False, parts=[b"late"])
+    broker.settimeout(10)
+    assert broker.recv(100) == b""

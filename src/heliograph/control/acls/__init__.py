@@ -1,0 +1,1 @@
+"""ACLs of a flow's remote topics. Runs in the driver."""

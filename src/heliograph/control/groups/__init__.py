@@ -1,0 +1,1 @@
+"""Consumer groups of a flow: translated offsets, checkpoints, offset sync. Runs in the driver."""

@@ -1,0 +1,1 @@
+"""Topics of a flow: creation, growth, configs, deletion. Runs in the driver."""

@@ -1,0 +1,25 @@
+"""All that the driver knows from the ledger of one flow, by one reading of its topic."""
+
+from __future__ import annotations
+
+from heliograph.ledger.keeper import LedgerKeeper
+from heliograph.ledger.memory import SyncedMemory
+from heliograph.ledger.store import LedgerStore
+from heliograph.wire.cluster import ClusterClient
+
+__all__ = ["FlowLedger"]
+
+
+class FlowLedger:
+    """The views of one follower. Used by the monitor and the jobs of a flow, in any threads.
+
+    Attributes:
+        store: the runs of every place, and the signature.
+        memory: what control jobs have written to the target.
+        keeper: keeps the topic small; for one job.
+    """
+
+    def __init__(self, client: ClusterClient, topic: str) -> None:
+        self.store = LedgerStore(client, topic, shared=True)
+        self.memory = SyncedMemory(self.store.follower)
+        self.keeper = LedgerKeeper(self.store)

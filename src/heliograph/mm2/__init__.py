@@ -1,0 +1,1 @@
+"""MirrorMaker 2's record formats and internal topics, to the byte."""

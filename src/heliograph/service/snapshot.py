@@ -1,0 +1,341 @@
+"""What is known of a mirror at one moment, as immutable values. Made in the driver, read anywhere.
+
+`MirrorSnapshot` holds everything; nothing else is read by the table, the JSON lines, the REST
+interface or programs that embed a mirror. Supervisors make it from their `FlowMonitor`s:
+
+    FlowMonitor.snapshot(life, parts, jobs) -> FlowSnapshot      a flow that was connected
+    FlowSnapshot(flow, source, target, life, parts)              one that was not
+
+Times are seconds since the epoch, 0 for "never" or "not known". A figure that is not known is None,
+never 0. `to_json` turns any of these values into plain dicts, with times as ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+from heliograph.control.scheduler import JobStatus
+from heliograph.model import PartitionState
+from heliograph.units import moment
+
+__all__ = [
+    "CHECKPOINTS",
+    "COPYING",
+    "HEARTBEATS",
+    "EngineSnapshot",
+    "EngineState",
+    "FlowSnapshot",
+    "FlowState",
+    "GroupSnapshot",
+    "JobSnapshot",
+    "Life",
+    "MirrorSnapshot",
+    "PartitionSnapshot",
+    "TopicSnapshot",
+    "groups_of",
+    "summary",
+    "to_json",
+]
+
+#: The parts of a flow, named after what MM2's three connectors do.
+COPYING, CHECKPOINTS, HEARTBEATS = "copying", "checkpoints", "heartbeats"
+
+#: States of a partition that need nobody's attention.
+_HEALTHY = (PartitionState.IDLE, PartitionState.COPYING, PartitionState.STARTING)
+_WORST_FIRST = {state: n for n, state in enumerate(reversed(PartitionState))}
+#: Fields that hold a time.
+_TIMES = frozenset(
+    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at"}
+)  # fmt: skip
+
+
+class FlowState(StrEnum):
+    """Where a flow, or a part of one, is in its life. Its supervisor decides."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STANDING_BY = "standing by"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class EngineState(StrEnum):
+    """What Spark is doing."""
+
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The state of a flow or of a part of it.
+
+    Attributes:
+        reason: why, for people; for a flow that starts, what it waits for. Empty if all is well.
+        code: that of the error, if there is one.
+        since: when the state began.
+        next_try: when what failed is tried again.
+    """
+
+    state: FlowState
+    reason: str = ""
+    code: str = ""
+    since: float = 0.0
+    next_try: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """Spark. ``slots`` is how many tasks can run at once, 0 before that is known."""
+
+    state: EngineState
+    reason: str = ""
+    since: float = 0.0
+    slots: int = 0
+
+
+class PartitionSnapshot(NamedTuple):
+    """One partition of a flow. A tuple, because there are thousands.
+
+    Attributes:
+        topic: on the source; the partition number is the same on both sides.
+        target_topic: where it is mirrored to.
+        state: see docs/status.md; ``reason``, ``code``, ``since`` and ``next_try`` belong to it.
+        source_end: where the readable part of the source's log ends. This and the next three are
+            None before the first measurement.
+        position: the next source offset to mirror.
+        target_end: where the target's log ends.
+        lag_records: source offsets that are not on the target yet.
+        lag_seconds: how long the next record to be mirrored has been waiting; 0 if there is none,
+            None if that is not known.
+        shift: target offset minus source offset of the newest records: 0 where offsets are
+            identical, None if nothing was mirrored yet.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    state: PartitionState
+    reason: str = ""
+    code: str = ""
+    since: float = 0.0
+    next_try: float = 0.0
+    source_end: int | None = None
+    position: int | None = None
+    target_end: int | None = None
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    shift: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The partition as people write it: orders-3."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def troubled(self) -> bool:
+        """Whether somebody should know: it is not just copied, idle or about to begin."""
+        return self.state not in _HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """One topic of a flow: the sums over its partitions.
+
+    ``lag_records`` is the sum of what is known, None if nothing is. ``lag_seconds`` is the greatest
+    that is known; None if all that are known are 0 and some are not known. ``troubled`` counts
+    partitions.
+    """
+
+    topic: str
+    target_topic: str
+    partitions: int
+    lag_records: int | None
+    lag_seconds: float | None
+    troubled: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """A control job and what became of its last run.
+
+    Attributes:
+        part: the part of the flow that it belongs to.
+        error: why the last run failed; empty if it did not.
+        details: what the last run said of single subjects, e.g. why a group is not synced.
+    """
+
+    description: str
+    interval_seconds: float
+    part: str = COPYING
+    last_run: float = 0.0
+    next_run: float = 0.0
+    took_seconds: float = 0.0
+    error: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, status: JobStatus, part: str = COPYING) -> JobSnapshot:
+        """A scheduled job as it is now."""
+        return cls(
+            status.description, status.interval_seconds, part, status.last_run, status.next_run,
+            status.took_seconds, status.last_error, MappingProxyType(dict(status.details)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A consumer group of the source: what each job last said of it, by the job's description."""
+
+    group: str
+    said: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSnapshot:
+    """One flow.
+
+    Before the first measurement, and while the flow is not connected, all figures are None and
+    there are no partitions.
+
+    Attributes:
+        flow: its id, unique within the mirror; the name that events carry.
+        life: of the flow as a whole; ``parts`` of its three parts, by COPYING, CHECKPOINTS and
+            HEARTBEATS. A part that is switched off in the configuration is absent.
+        topics: every topic, the one with the greatest lag first.
+        partitions: every partition of the plan, by name.
+        states: how many partitions are in each state, the worst first.
+        unmeasured: partitions whose lag is not known; ``lag_records`` does not count them.
+        lag_seconds: the greatest that is known; None if all that are known are 0 and some are not.
+        records_per_second: what the targets grew by lately.
+        bytes_per_second: what tasks of this mirror wrote lately; None if they have not reported.
+        records_total: records mirrored, by this mirror and those before it.
+        copied_records, copied_bytes: by tasks of this process since it started.
+        identical, translated: partitions with the source's own offsets, and the others.
+        events: how many events there were of each code.
+    """
+
+    flow: str
+    source: str
+    target: str
+    life: Life
+    parts: Mapping[str, Life] = field(default_factory=dict)
+    measured_at: float = 0.0
+    topics: tuple[TopicSnapshot, ...] = ()
+    partitions: tuple[PartitionSnapshot, ...] = ()
+    states: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: int = 0
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    records_per_second: float | None = None
+    bytes_per_second: float | None = None
+    records_total: int | None = None
+    copied_records: int = 0
+    copied_bytes: int = 0
+    identical: int = 0
+    translated: int = 0
+    quarantined: int = 0
+    events: Mapping[str, int] = field(default_factory=dict)
+    jobs: tuple[JobSnapshot, ...] = ()
+    groups: tuple[GroupSnapshot, ...] = ()
+
+    @property
+    def troubled(self) -> list[PartitionSnapshot]:
+        """The partitions that somebody should know about, the worst and oldest first."""
+        if not any(state not in _HEALTHY for state in self.states):
+            return []
+        found = [p for p in self.partitions if p.troubled]
+        return sorted(found, key=lambda p: (_WORST_FIRST[p.state], p.since, p.topic, p.partition))
+
+    @property
+    def failing_jobs(self) -> list[JobSnapshot]:
+        """The control jobs whose last run failed."""
+        return [job for job in self.jobs if job.error]
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSnapshot:
+    """The whole mirror.
+
+    Attributes:
+        at: when the snapshot was taken; ``started_at`` is when the mirror was.
+        engine: None if no flow needs Spark.
+        sequence: that of the last event on the bus when it was taken: whoever reads the events
+            behind it misses none.
+    """
+
+    at: float
+    flows: tuple[FlowSnapshot, ...]
+    engine: EngineSnapshot | None = None
+    started_at: float = 0.0
+    sequence: int = 0
+
+    def flow(self, flow: str) -> FlowSnapshot | None:
+        """The flow with that id, if there is one."""
+        return next((f for f in self.flows if f.flow == flow), None)
+
+
+def groups_of(jobs: Iterable[JobSnapshot]) -> tuple[GroupSnapshot, ...]:
+    """The consumer groups that checkpoint and sync jobs know of, by name."""
+    said: dict[str, dict[str, str]] = {}
+    for job in jobs:
+        if job.part == CHECKPOINTS:
+            for group, text in job.details.items():
+                said.setdefault(group, {})[job.description] = text
+    return tuple(GroupSnapshot(group, MappingProxyType(said[group])) for group in sorted(said))
+
+
+def to_json(value: object) -> Any:
+    """Plain dicts, lists, strings and numbers, for `json.dumps`; times as ISO 8601, or null.
+
+    Other numbers have at most three decimals.
+    """
+    if isinstance(value, float):
+        return round(value, 3)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, PartitionSnapshot):
+        return [to_json(v) for v in value]
+    plain: dict[str, Any] = {}
+    kind: Any = type(value)
+    for name in _names(kind):
+        item = getattr(value, name)
+        if name in _TIMES:
+            item = moment(item) if item else None
+        elif not (item is None or isinstance(item, (str, int))):
+            item = to_json(item)
+        plain[name] = item
+    return plain
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    if kind is PartitionSnapshot:
+        return PartitionSnapshot._fields
+    return tuple(f.name for f in fields(cast(Any, kind)))
+
+
+def summary(flow: FlowSnapshot) -> dict[str, Any]:
+    """A flow in a few hundred bytes, as `to_json`: without what grows with it.
+
+    Counts stand for topics, partitions and jobs; partitions in trouble, failing jobs and lagging
+    topics are in the full snapshot.
+    """
+    left_out = {"topics", "partitions", "jobs", "groups"}
+    plain = {
+        name: to_json(getattr(flow, name)) for name in _names(FlowSnapshot) if name not in left_out
+    }
+    plain["measured_at"] = moment(flow.measured_at) if flow.measured_at else None
+    plain["topics"], plain["partitions"] = len(flow.topics), len(flow.partitions)
+    plain["failing_jobs"] = len(flow.failing_jobs)
+    return plain

@@ -1,0 +1,35 @@
+"""Counts, durations and times, written out. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["amount", "duration", "moment"]
+
+
+def amount(value: float | None) -> str:
+    """A count for people: 950, 12.3k, 4.56M; - if it is not known."""
+    if value is None:
+        return "-"
+    # Where three digits would round up to 1000, the next unit begins.
+    for least, unit, name in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            return f"{value / unit:.3g}{name}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """For people: 0.4 s, 34 s, 5 min, 3.2 h."""
+    for least, unit, name in ((5400, 3600, "h"), (90, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def moment(when: float) -> str:
+    """A time as ISO 8601 in UTC, e.g. 2026-11-17T03:12:07.250Z: the format of every output.
+
+    UTC, because a mirror's clusters, and the logs it is compared with, are in several time zones.
+    """
+    made = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
+    return made.replace("+00:00", "Z")
