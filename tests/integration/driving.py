@@ -142,7 +142,8 @@ class Driving:
         return self.reports()[topic].state
 
     def await_state(self, topic, *states):
-        return wait_for(lambda: (r := self.reports()[topic]) and r.state in states and r)
+        """Its report in one of these states. Nothing is reported before the first measurement."""
+        return wait_for(lambda: (r := self.reports().get(topic)) and r.state in states and r)
 
     def settle(self, *topics):
         """Wait until topics are in step; what happened until then does not count."""
