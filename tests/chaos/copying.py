@@ -3,8 +3,6 @@
 import threading
 from dataclasses import replace
 
-from mirroring import PATIENCE_SECONDS
-
 from heliograph.copy.loop import CopyLoop
 
 
@@ -19,7 +17,8 @@ class Copying(threading.Thread):
     def run(self):
         self.receipts = CopyLoop(self._lease).run()
 
-    def result(self, seconds=PATIENCE_SECONDS):
+    def result(self, seconds=700.0):
+        """The receipts; waits for longer than any lease of these tests."""
         self.join(seconds)
         assert self.receipts is not None, "the lease did not end"
         return self.receipts

@@ -58,10 +58,11 @@ class MirrorProcess:
         if victim == "worker":
             wait_for(lambda: self._kill_worker(dice), 120, "a worker that holds a lease is killed")
             return
-        driver, jvm, _ = self.tree()
-        {"driver": driver, "jvm": jvm}[victim].kill()
-        if victim == "driver":
-            self._process.wait()
+        if victim == "jvm":
+            wait_for(self._kill_jvm, 120, "Spark's JVM is killed")
+            return
+        self._process.kill()
+        self._process.wait()
 
     def lease_holders(self):
         """The workers that Spark has forked from their daemon."""
@@ -80,6 +81,14 @@ class MirrorProcess:
         try:
             dice.choice(self.lease_holders()).kill()
         except (IndexError, psutil.NoSuchProcess):
+            return False
+        return True
+
+    def _kill_jvm(self):
+        """Whether there was one to kill."""
+        try:
+            self.tree()[1].kill()
+        except (AttributeError, psutil.NoSuchProcess):
             return False
         return True
 
@@ -107,7 +116,7 @@ class MirrorProcess:
         wait_for(lambda: not self.running or self._handles(signal.SIGTERM), 120, "it has begun")
         if self.running:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(60)
+        return self._process.wait(240)
 
     def _handles(self, number):
         """Whether the process has a handler for this signal, by the kernel's word."""
@@ -160,7 +169,7 @@ class LiveProducer(threading.Thread):
                 batches.append((TopicPartition(self._topic, index), build(records, codec=3)))
             # A young topic may refuse (NOT_LEADER) until its leader has heard of it.
             while batches:
-                answers = producer.call(batches, 30)
+                answers = producer.call(batches, 120)
                 assert all(a.error == 0 or is_retriable(a.error) for a in answers), answers
                 refused = {a.partition for a in answers if a.error}
                 batches = [b for b in batches if b[0] in refused]
@@ -194,8 +203,10 @@ def client(cluster):
 
 
 def create_topic(client, topic, partitions):
+    """Returns when its leaders serve it."""
     failed = admin.create_topics(client, [admin.NewTopic(topic, partitions, 1, {})], 30_000)
     assert not failed, failed
+    wait_for(lambda: len(ends(client, topic)) == partitions, 120, f"{topic} is served")
 
 
 def ends(client, topic):

@@ -15,7 +15,7 @@ from heliograph.copy.loop import CopyLoop
 from heliograph.model import TopicPartition
 from heliograph.wire import admin, connection
 
-LEASE_SECONDS = 10
+LEASE_SECONDS = 20
 GAP = 2500
 
 

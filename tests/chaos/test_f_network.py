@@ -46,7 +46,7 @@ def test_f02_lost_answers_to_produce_leave_no_duplicate(flow, net, disturbances,
     begin(flow, topic_name)
     net.proxies.set(net.b, Faults(answers="drop", api=PRODUCE, times=8))
     hits = net.proxies.stats(net.b).hits
-    flow.copy(topic_name)
+    flow.copy(topic_name, seconds=600)
     assert net.proxies.stats(net.b).hits > hits
     assert_exact(flow, topic_name)
     broke = f"connection to 127.0.0.1:{net.b} broke: "
@@ -103,7 +103,7 @@ def test_f31_a_stopped_target_broker_does_not_grow_memory(flow, net, topic_name)
     begin(flow, topic_name, records=200, partitions=4, size=50_000)  # 40 MB
     broker = net.lab["B"].broker(1)
     me = psutil.Process()
-    copying = Copying(flow.lease([topic_name]))
+    copying = Copying(flow.lease([topic_name], seconds=600))
     wait_for(lambda: flow.offsets(flow.target, f"A.{topic_name}", admin.LATEST))
     broker.suspend()
     try:
@@ -122,7 +122,7 @@ def test_f36_a_bit_flipped_on_the_way_is_read_again(flow, net, disturbances, top
     begin(flow, topic_name)
     net.proxies.set(net.a, Faults(answers="flip", api=FETCH, times=1))
     hits = net.proxies.stats(net.a).hits
-    copying = Copying(flow.lease([topic_name]))
+    copying = Copying(flow.lease([topic_name], seconds=600))
     receipts = copying.result()
     assert net.proxies.stats(net.a).hits - hits == 1
     if receipts[0].error:
@@ -136,7 +136,7 @@ def test_f36_a_bit_flipped_on_the_way_is_read_again(flow, net, disturbances, top
 def test_f36_damage_that_stays_fails_the_partition_and_names_the_offset(flow, net, topic_name):
     begin(flow, topic_name)
     net.proxies.set(net.a, Faults(answers="flip", api=FETCH))
-    [receipt] = Copying(flow.lease([topic_name], seconds=20)).result()
+    [receipt] = Copying(flow.lease([topic_name], seconds=600)).result()
     assert re.search(rf"{topic_name}-0 on A: .*offset", receipt.error), receipt.error
     net.proxies.set(net.a, NO_FAULTS)
     flow.copy(topic_name)
@@ -150,15 +150,16 @@ def test_f41_a_link_that_flaps_100_times_leaks_nothing(flow, net, topic_name):
     descriptors, threads = me.num_fds(), me.num_threads()
     open_before = {port: net.proxies.stats(port).open for port in (net.a, net.b)}
     write(flow, topic_name, records=10_000, partitions=2, size=500)
-    copying = Copying(flow.lease([topic_name]))
+    copying = Copying(flow.lease([topic_name], seconds=600))
     for n in range(100):
         net.proxies.cut((net.a, net.b)[n % 2])
         time.sleep(0.03)
     assert [r.error for r in copying.result()] == ["", ""]
     copying.join()
     assert_exact(flow, topic_name)
-    assert me.num_fds() <= descriptors + 2
-    assert me.num_threads() <= threads + 1
+    # Threads that have nothing to do end by and by.
+    wait_for(lambda: me.num_fds() <= descriptors + 2)
+    wait_for(lambda: me.num_threads() <= threads + 1)
     for port, count in open_before.items():
         wait_for(lambda p=port, c=count: net.proxies.stats(p).open <= c + 2)
     # One producer id has written it all.
@@ -176,7 +177,7 @@ def test_f42_answers_twice_or_out_of_order_drop_the_connection(
     begin(flow, topic_name, records=20_000)
     wrong = re.compile(rf"connection to 127.0.0.1:{net.b} broke: answered request \d+ instead of ")
     net.proxies.set(net.b, Faults(answers=answers, api=PRODUCE))
-    copying = Copying(flow.lease([topic_name]))
+    copying = Copying(flow.lease([topic_name], seconds=600))
     wait_for(lambda: any(map(wrong.search, disturbances)))
     net.proxies.set(net.b, NO_FAULTS)
     assert [r.error for r in copying.result()] == [""]
@@ -189,7 +190,7 @@ def test_f42_a_client_drops_a_connection_with_answers_of_others(flow, net):
     try:
         with pytest.raises(ConnectionFailed, match=r"answered request \d+ instead of"):
             for _ in range(3):
-                connection.request(MetadataRequest(topics=[]), 10)
+                connection.request(MetadataRequest(topics=[]), 60)
         assert connection.closed
     finally:
         connection.close()

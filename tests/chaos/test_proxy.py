@@ -51,9 +51,16 @@ def proxied(stand):
     """(requests that reached the broker, the proxies, their port), no fault being set."""
     broker, proxies, port = stand
     proxies.set(port, NO_FAULTS)
+    # Those of the test before are closed by and by.
+    wait_for(lambda: proxies.stats(port).open == 0)
     broker.requests.clear()
     yield broker.requests, proxies, port
     proxies.set(port, NO_FAULTS)
+
+
+def request(api, correlation_id, payload=b""):
+    body = struct.pack(">hhi", api, 0, correlation_id) + payload
+    return struct.pack(">i", len(body)) + body
 
 
 class Client:
@@ -69,8 +76,7 @@ class Client:
         self.socket.close()
 
     def send(self, api, correlation_id, payload=b""):
-        body = struct.pack(">hhi", api, 0, correlation_id) + payload
-        self.socket.sendall(struct.pack(">i", len(body)) + body)
+        self.socket.sendall(request(api, correlation_id, payload))
 
     def receive(self):
         """The next answer's correlation id; None when the connection is gone."""
@@ -144,7 +150,7 @@ def test_what_is_stranded_arrives_late_and_new_connections_go_on(proxied):
 
 def test_a_stalled_connection_keeps_requests_with_their_sender(proxied):
     requests, proxies, port = proxied
-    with Client(port, timeout=1) as client, Client(port) as other:
+    with Client(port) as client, Client(port) as other:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         client.send(PRODUCE, 1)
         other.send(FETCH, 2)
@@ -152,6 +158,7 @@ def test_a_stalled_connection_keeps_requests_with_their_sender(proxied):
         proxies.set(port, Faults(stall=True, api=PRODUCE))
         other.send(FETCH, 3)
         assert other.receive() == 3
+        client.socket.settimeout(1)
         with pytest.raises(TimeoutError):
             client.send(PRODUCE, 4, b"x" * (32 << 20))
         assert (PRODUCE, 4) not in requests
@@ -220,8 +227,8 @@ def test_answers_come_twice_or_in_another_order(proxied):
         assert [client.receive(), client.receive()] == [1, 1]
     proxies.set(port, Faults(answers="swap", times=1, delay=0.1))
     with Client(port) as client:
-        client.send(FETCH, 1)
-        client.send(FETCH, 2)
+        # At once: the first is answered when the proxy knows of the second.
+        client.socket.sendall(request(FETCH, 1) + request(FETCH, 2))
         assert [client.receive(), client.receive()] == [2, 1]
 
 

@@ -57,29 +57,29 @@ def test_f40_the_second_stands_by_and_takes_over(lab, flow, tmp_path):
     first = MirrorProcess(config, tmp_path / "first.log")
     second = None
     try:
-        wait_for(lambda: copied(b, topic) > 0, 120, "the first mirror copies")
+        wait_for(lambda: copied(b, topic) > 0, 240, "the first mirror copies")
         second = MirrorProcess(config, tmp_path / "second.log")
         said = second.log_path.read_text
         told = re.compile(STANDING_BY.format(pid=first.pid))
-        wait_for(lambda: told.search(said()), 120, "the second says that it stands by")
-        wait_for(lambda: " A->B: standing by, " in said(), 120, "its status says so, too")
-        wait_for(second.lease_holders, 120, "its Spark is warm")
+        wait_for(lambda: told.search(said()), 240, "the second says that it stands by")
+        wait_for(lambda: " A->B: standing by, " in said(), 240, "its status says so, too")
+        wait_for(second.lease_holders, 240, "its Spark is warm")
         assert len(told.findall(said())) == 1
-        assert copies(lab, first)
+        wait_for(lambda: copies(lab, first), 240, "the first copies")
         # The first goes on beside it, for longer than a silent one would be tolerated.
         for _ in range(2):
             before = copied(b, topic)
             time.sleep(4)
-            wait_for(lambda n=before: copied(b, topic) > n, 120, "the first goes on")
+            wait_for(lambda n=before: copied(b, topic) > n, 240, "the first goes on")
             assert not copies(lab, second)
         assert "standing by" not in first.log_path.read_text()
         first.kill("driver", None)
-        wait_for(lambda: "taking over from host " in said(), 120, "the second takes over")
-        wait_for(lambda: copies(lab, second), 120, "its workers copy")
+        wait_for(lambda: "taking over from host " in said(), 240, "the second takes over")
+        wait_for(lambda: copies(lab, second), 240, "its workers copy")
         # Which is not waited for, as silence is.
         assert said().count("its process is gone") == 1
         producer.stop()
-        wait_for(lambda: ends(a, topic) == ends(b, f"A.{topic}"), 120, "it catches up")
+        wait_for(lambda: ends(a, topic) == ends(b, f"A.{topic}"), 240, "it catches up")
         proof = compare(a, b, topic, f"A.{topic}")
         assert proof.identical, proof
         assert proof.moved == 0, proof

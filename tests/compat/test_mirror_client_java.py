@@ -146,7 +146,7 @@ class Filled:
                     transactional.commit_transaction(30)
                 else:
                     transactional.abort_transaction(30)
-            wait_for(lambda s=step: mirror.poll() is not None or self.mirrored(s), 120, "mirrored")
+            wait_for(lambda s=step: mirror.poll() is not None or self.mirrored(s), 240, "mirrored")
             assert mirror.poll() is None, (self.folder / "run.log").read_text()
 
     def commit(self):
@@ -217,12 +217,21 @@ def filled(lab, tmp_path_factory):
             made.commit()
             truth = made.truth("east")
             wait_for(lambda: checkpoints(made, "east") == truth, 120, "exact checkpoints")
+            wait_for(lambda: heartbeats(made), 120, "heartbeats are mirrored onward")
         finally:
             mirror.send_signal(signal.SIGTERM)
             mirror.wait(120)
     yield made
     made.a.close()
     made.b.close()
+
+
+def heartbeats(filled):
+    """Whether those of the other way are mirrored, and the topic of those from further away."""
+    if not all(filled.ends(filled.b, f"east.{x}heartbeats") for x in ("", "south.")):
+        return False
+    onward = {Heartbeat.decode(r.key, r.value)[:2] for r in filled.read("east.heartbeats")}
+    return ("west", "east") in onward
 
 
 def checkpoints(filled, alias):
@@ -239,7 +248,7 @@ def checkpoints(filled, alias):
 def ask(lab, questions):
     """The answers of the real Java classes."""
     modules = subprocess.run(
-        [find_java(), "--list-modules"], capture_output=True, text=True, check=True, timeout=60
+        [find_java(), "--list-modules"], capture_output=True, text=True, check=True, timeout=300
     ).stdout
     if "jdk.compiler" not in modules:
         pytest.skip("a JRE cannot run a program from its source; a JDK is needed")

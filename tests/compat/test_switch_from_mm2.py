@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import pytest
@@ -19,6 +18,7 @@ from heliograph.ledger.store import LedgerStore
 from heliograph.model import TopicPartition
 
 PARTITIONS = 3
+PER_BATCH = 50
 FACTORS = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.",
            "config.storage.", "offset.storage.", "status.storage.")  # fmt: skip
 
@@ -74,7 +74,7 @@ def producing(clusters):
     producers = []
 
     def start(topic):
-        producer = LiveProducer(clusters[0]["A"].bootstrap, topic, PARTITIONS, 20, 50)
+        producer = LiveProducer(clusters[0]["A"].bootstrap, topic, PARTITIONS, 20, PER_BATCH)
         producers.append(producer)
         producer.start()
         return producer
@@ -210,7 +210,7 @@ def test_stopped_in_order(clusters, mm2, producing):
     producer = producing(topic)
     more = grown(target, topic, 1000)
     process = mm2(topic)
-    wait_for(more, 120, "MM2 mirrors")
+    wait_for(more, 300, "MM2 mirrors")
 
     refused = run(lab, topic, "--once")
     assert refused.returncode == 3, refused.stdout + refused.stderr
@@ -220,7 +220,9 @@ def test_stopped_in_order(clusters, mm2, producing):
     process.terminate()
     assert process.join(120)
     before = [there for _, there in records(source, target, topic)]
-    time.sleep(0.5)  # something to mirror after the switch
+    # Something to mirror after the switch: a batch that was begun since, and is written.
+    written = producer.written
+    wait_for(lambda: producer.written >= written + 2 * PER_BATCH, 120, "the producer goes on")
     producer.stop()
     done = run(lab, topic, "--once")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,7 @@ def cut_tails(flow, ends: Mapping[TopicPartition, int]) -> None:
             cut(cluster.folder / f"data-1/{partition.topic}-{partition.partition}", until)
     finally:
         broker.start()
-    cluster.wait_ready(240)
+    cluster.wait_ready()
     # Its connections are dead.
     flow.target.close()
 
@@ -68,7 +68,7 @@ class Holding:
     def end(self):
         """End it now; returns the receipts."""
         self.loop._lease_state.lease = self.loop._lease = replace(self.lease, deadline=0.0)
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         return self.receipts
 

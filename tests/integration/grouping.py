@@ -54,8 +54,7 @@ class Groups:
         self.source = GroupClient(self.client(flow.context.source))
         self.target = GroupClient(self.client(flow.context.target))
         for client in (self.source, self.target):
-            # A cluster makes itself ready for groups only when it is asked for one.
-            wait_for(lambda client=client: not client.states([self.prefix]).errors)
+            await_groups(client, self.prefix)
         self.translation = self.translating()
         self.emitter = self.emitting()
         self.syncing = GroupOffsetSync(
@@ -172,8 +171,6 @@ class Groups:
     @contextmanager
     def consumer(self, group: str, alias: str = "A", **config: Any) -> Iterator[Consumer]:
         bootstrap = self.flow.lab[alias].bootstrap
-        if config.get("group.protocol") != "consumer":
-            config.setdefault("session.timeout.ms", 10_000)
         consumer = Consumer({
             "bootstrap.servers": bootstrap, "group.id": self.prefix + group,
             "enable.auto.commit": False, "auto.offset.reset": "earliest",
@@ -194,11 +191,8 @@ class Groups:
 
     def read(self, group: str, topic: str, count: int, alias: str = "A") -> list[bytes]:
         """A member reads so many records, commits and leaves."""
-        with self.member(group, topic, alias) as consumer:
-            # What came while it joined is read again.
-            for partition in consumer.committed(consumer.assignment(), 10):
-                offset = partition.offset if partition.offset >= 0 else -2
-                consumer.seek(Assignment(topic, partition.partition, offset))
+        with self.consumer(group, alias) as consumer:
+            consumer.subscribe([topic])
             values: list[bytes] = []
             deadline = time.monotonic() + 120
             while len(values) < count:
@@ -223,6 +217,16 @@ class Groups:
         )
         receipts = CopyLoop(Lease(self.flow.context, leased, now, now + 60)).run()
         assert [r.error for r in receipts] == [""] * len(receipts)
+
+
+def await_groups(client: GroupClient, prefix: str) -> None:
+    """A cluster makes itself ready for groups only when it is asked for one.
+
+    Then it loads the partitions of its offsets one by one. Names whose last characters follow each
+    other belong to partitions that follow each other, so that these are all of up to ten.
+    """
+    names = [f"{prefix}{n}" for n in range(10)]
+    wait_for(lambda: not client.states(names).errors)
 
 
 def create(flow: Mirroring, client: ClusterClient, names: Sequence[str], partitions: int) -> None:

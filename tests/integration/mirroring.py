@@ -104,8 +104,7 @@ class Mirroring:
     def await_topic(self, client: ClusterClient, topic: str, partitions: int) -> None:
         def served() -> bool:
             # A leader may be known before it has heard of it itself, and refuses until then.
-            known = topic in client.metadata([topic]).topics
-            return known and len(self.offsets(client, topic, admin.LATEST)) >= partitions
+            return len(self.offsets(client, topic, admin.LATEST)) >= partitions
 
         wait_for(served)
 
@@ -156,8 +155,10 @@ class Mirroring:
     def offsets(
         self, client: ClusterClient, topic: str, at: int, *, read_committed: bool = False
     ) -> dict[TopicPartition, int]:
+        """Of the partitions whose leaders answer; none of a topic that is not known yet."""
         metadata = client.metadata([topic])
-        wanted = [TopicPartition(topic, i) for i in metadata.topics[topic].partitions]
+        found = metadata.topics.get(topic)
+        wanted = [TopicPartition(topic, i) for i in found.partitions] if found else []
         return admin.list_offsets(client, metadata, wanted, at, read_committed=read_committed)
 
     def ends(self, topic: str) -> dict[TopicPartition, int]:
@@ -166,8 +167,8 @@ class Mirroring:
         def settled() -> dict[TopicPartition, int] | None:
             committed = self.context.read_committed
             found = self.offsets(self.source, topic, admin.LATEST, read_committed=committed)
-            count = len(self.source.metadata([topic]).topics[topic].partitions)
-            return found if len(found) == count else None
+            known = self.source.metadata([topic]).topics.get(topic)
+            return found if known and len(found) == len(known.partitions) else None
 
         return wait_for(settled)
 

@@ -386,4 +386,5 @@ def test_the_plan_on_the_command_line_changes_nothing(flow):
     }]  # fmt: skip
     assert f.copied == set()
     f.job().sync()
+    assert f.copied == {acl(f"ALLOW READ topic A.{name} bob")}
     assert "A->B: nothing to do" in run(cli, ["acls", "plan", str(f.path)]).output

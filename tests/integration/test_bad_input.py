@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from mirroring import wait_for
 
 from heliograph.lab.broker import free_ports
 from heliograph.model import ClientSettings
@@ -127,7 +129,8 @@ def test_a_port_that_is_not_kafka(config):
                     link, _ = listener.accept()
                 except OSError:
                     return
-                with link:
+                # The command may have given up meanwhile.
+                with link, suppress(OSError):
                     link.recv(4096)
                     link.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
@@ -164,6 +167,7 @@ def test_wrong_credentials(config, lab):
 def test_a_replication_factor_larger_than_the_cluster(config, lab, topic_name):
     with ClusterClient(ClientSettings("A", lab["A"].client_properties()), "test") as client:
         assert not admin.create_topics(client, [admin.NewTopic(topic_name, 1, 1, {})], 30_000)
+        wait_for(lambda: client.metadata([topic_name]).leader(topic_name, 0) >= 0)
     code, said = run(
         config(**{"A->B.topics": topic_name, "A->B.replication.factor": "3",
                   "A->B.heartbeats.replication.enabled": "false"})

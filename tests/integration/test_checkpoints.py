@@ -382,8 +382,8 @@ def test_groups_of_connect_are_listed_with_the_reason(groups, parts):
     """A worker of Connect joins as this does."""
     kind = JoinGroupRequest.JoinGroupRequestProtocol
     message = JoinGroupRequest(
-        group_id=groups.prefix + "workers", session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000, member_id="", group_instance_id=None,
+        group_id=groups.prefix + "workers", session_timeout_ms=120_000,
+        rebalance_timeout_ms=120_000, member_id="", group_instance_id=None,
         protocol_type="connect", protocols=[kind(name="default", metadata=b"")],
     )  # fmt: skip
     node = groups.source._find([groups.prefix + "workers"], {}).popitem()[0]

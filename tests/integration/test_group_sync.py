@@ -69,7 +69,7 @@ def test_f39_the_epoch_of_the_source_is_not_carried_over(groups, parts, remote):
     admin = AdminClient({"bootstrap.servers": groups.flow.lab["B"].bootstrap})
     asked = [ConsumerGroupTopicPartitions(groups.prefix + "g")]
     [found] = (
-        admin.list_consumer_group_offsets(asked)[groups.prefix + "g"].result(30).topic_partitions
+        admin.list_consumer_group_offsets(asked)[groups.prefix + "g"].result(60).topic_partitions
     )
     assert (found.topic, found.offset, found.leader_epoch) == (remote[0].topic, 4, None)
 
@@ -84,8 +84,7 @@ def test_s65_a_group_in_use_on_the_target_is_not_touched(groups, parts, remote, 
         )
         assert sync(groups) == {"g": "is in use on B (Stable)"}
         assert groups.offsets("g") == {str(remote[0]): 2}
-    wait_for(lambda: sync(groups) != {"g": "is in use on B (Stable)"})
-    assert groups.offsets("g") == {str(remote[0]): 4}
+    wait_for(lambda: sync(groups) and groups.offsets("g") == {str(remote[0]): 4})
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -168,13 +167,13 @@ def test_an_offset_in_an_open_transaction_on_the_target_is_left_alone(groups, pa
     groups.commit("g", {parts[0]: 4})
     groups.commit("g", {remote[0]: 2}, "B")
     producer = groups.flow.producer("B", **{"transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     with groups.consumer("g", "B") as consumer:
         offsets = [Assignment(remote[0].topic, remote[0].partition, 8)]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
     assert "UNSTABLE_OFFSET_COMMIT (88)" in sync(groups)["g"]
-    producer.commit_transaction(30)
+    producer.commit_transaction(60)
     kept = f"ahead of A by 4 on {remote[0]}: kept"
     wait_for(lambda: sync(groups) == {"g": kept})
     assert groups.offsets("g") == {str(remote[0]): 8}
@@ -235,7 +234,7 @@ def test_s76_s77_many_groups_fail_over_at_the_exact_offset(module_lab_factory):
         for partition in range(6):
             for n in range(20):
                 producer.produce(topic, b"%d" % n, partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     flow.copy(*topics)
     groups = Groups(flow, *topics)
     dice = random.Random(76)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Assignment
 from driving import HeldHere
+from grouping import await_groups
 from mirroring import settings, wait_for
 
 from heliograph.cli import cli
@@ -54,14 +55,17 @@ checkpoints.topic.replication.factor = 1
         producer = Producer({"bootstrap.servers": lab["A"].bootstrap})
         for n in range(20):
             producer.produce(self.topic, b"%d" % n, partition=n % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
+        for client in (self.source, self.target):
+            await_groups(GroupClient(client), self.group)
         self.commit(self.group, {0: 4, 1: 10})
         self.commit(f"other-{unique}", {0: 1})
 
     def commit(self, group, offsets):
         consumer = Consumer({"bootstrap.servers": self.lab["A"].bootstrap, "group.id": group})
         wanted = [Assignment(self.topic, p, offset) for p, offset in offsets.items()]
-        consumer.commit(offsets=wanted, asynchronous=False)
+        done = consumer.commit(offsets=wanted, asynchronous=False)
+        assert all(p.error is None for p in done), done
         consumer.close()
 
     def show(self, *options):
@@ -114,7 +118,7 @@ def test_groups_as_json(mirrored):
 def test_groups_as_a_table_with_the_reason_why_one_is_not_synced(mirrored):
     consumer = Consumer({
         "bootstrap.servers": mirrored.lab["B"].bootstrap, "group.id": mirrored.group,
-        "session.timeout.ms": 10_000, "enable.auto.commit": False,
+        "enable.auto.commit": False,
     })  # fmt: skip
     consumer.subscribe([f"A.{mirrored.topic}"])
     wait_for(lambda: consumer.poll(0.1) or consumer.assignment())

@@ -92,7 +92,7 @@ def test_s44_a_foreign_record_is_told_and_the_next_gap_makes_up_for_it(identical
     foreign = identical.producer("B")
     for _ in range(2):
         foreign.produce(f"A.{topic_name}", b"foreign", b"foreign", 0)
-    assert foreign.flush(30) == 0
+    assert foreign.flush(60) == 0
     transactions(identical, topic_name, [(numbered(4, "moved"), True)])
     [receipt] = identical.copy(topic_name)
     # The marker at the end of the transaction made up for one of the two.

@@ -64,7 +64,7 @@ def foreign_write(flow, target, count):
     producer = flow.producer("B")
     for _ in range(count):
         producer.produce(target.topic, b"foreign", b"foreign", 0, timestamp=OLD)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def empty(flow, target):

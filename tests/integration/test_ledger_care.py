@@ -23,11 +23,11 @@ from heliograph.wire import admin
 def commits(flow, topic, count):
     """Transactions of one record each, of now: the target remembers their producer for a day."""
     producer = flow.producer(**{"transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for n in range(count):
         producer.begin_transaction()
         producer.produce(topic, b"%d" % n, b"k", 0)
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     wait_for(
         lambda: (
             flow.offsets(flow.source, topic, admin.LATEST, read_committed=True)

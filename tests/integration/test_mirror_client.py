@@ -46,6 +46,8 @@ class Standby:
     def create(self, *topics, **configs):
         new = [admin.NewTopic(t, 1, 1, configs) for t in topics]
         assert not admin.create_topics(self.client, new, 30_000)
+        for topic in topics:
+            log.end_offset(self.client, TopicPartition(topic, 0))  # waits until it is served
 
     def write(self, *pairs, codec=0):
         now = int(time.time() * 1000)
@@ -235,6 +237,7 @@ def test_the_only_source_need_not_be_named(standby, tmp_path):
     separated.write_text(f"replication.policy.separator = {separator}\n")
     done = asking(standby, "offsets", "g", "--command-config", str(separated), "-o", "json")
     assert json.loads(done.output)["source"] == "only"
+    standby.create(f"{standby.alias}-too.checkpoints.internal")
     done = asking(standby, "offsets", "g")
     assert isinstance(done.exception, MirrorClientError)
     assert done.exception.hint == "say which with --source"
@@ -253,7 +256,8 @@ def test_kafka_s_own_tool_takes_the_csv(standby, tmp_path):
         said = standby.lab.tool(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
             standby.properties["bootstrap.servers"], "--reset-offsets", "--execute",
-            "--from-file", str(file), *(x for g in groups for x in ("--group", g)),
+            "--from-file", str(file), "--timeout", "60000",
+            *(x for g in groups for x in ("--group", g)),
         )  # fmt: skip
         for group in groups:
             assert re.search(rf"{group} +{re.escape(topic)} +0 +0", said), said

@@ -109,7 +109,7 @@ def test_f36_a_damaged_length_fails_one_partition_and_names_the_offset(
         return fetched, following
 
     monkeypatch.setattr(FetchSession, "_parse_partition", damage)
-    failed, sound = CopyLoop(mirroring.lease([topic_name], 4)).run()
+    failed, sound = CopyLoop(mirroring.lease([topic_name])).run()
     assert damaged
     assert "source.corrupt" in failed.error
     assert f"source offset 0 says that it has {length} bytes" in failed.error

@@ -84,7 +84,7 @@ def write(lab, topic, count, partitions):
     for partition in range(partitions):
         for value in numbered(count, f"p{partition}"):
             producer.produce(topic, value, None, partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def test_two_flows_into_a_target_without_their_topics(once, lab, clients, topic_name):

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from mirroring import wait_for
+
 from heliograph.config import load
 from heliograph.config.properties import dump
 from heliograph.control.topics.refresh import TopicRefresh
@@ -43,8 +45,11 @@ def test_own_filters_and_an_own_policy_make_the_topics(
         ClusterClient(ClientSettings("B", lab["B"].client_properties()), "test") as target,
     ):
         assert not admin.create_topics(source, new, 30_000)
-        plan = TopicRefresh(config, source, target).refresh()
-        assert set(plan.partitions.values()) == {f"{topic_name}.in-from-A"}
+        for topic in new:
+            wait_for(lambda name=topic.name: source.metadata([name]).leader(name, 0) >= 0)
+        refresh = TopicRefresh(config, source, target).refresh
+        partitions = wait_for(lambda: refresh().partitions)
+        assert set(partitions.values()) == {f"{topic_name}.in-from-A"}
     described = lab.tool(
         "TopicCommand", "--bootstrap-server", lab["B"].bootstrap, "--describe",
         "--topic", f"{topic_name}.in-from-A",

@@ -7,12 +7,13 @@ import uuid
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from mirroring import wait_for
 from sources import numbered
 
 from heliograph.copy.loop import CopyLoop
 from heliograph.lab.proof import read_all
 from heliograph.model import TopicPartition
-from heliograph.wire import admin
+from heliograph.wire import admin, configs
 
 HOUR_MS = 3_600_000
 
@@ -28,7 +29,7 @@ def lenient(mirroring):
 
 
 def fails(mirroring, topic):
-    [receipt] = CopyLoop(mirroring.lease([topic], 5)).run()
+    [receipt] = CopyLoop(mirroring.lease([topic])).run()
     return receipt.error
 
 
@@ -64,7 +65,7 @@ def test_f16_a_record_that_cannot_fit_stops_its_partition_and_is_named(mirroring
     values = large_between_small(mirroring, topic_name)
     mirroring.create(f"{topic_name}-neighbour")
     mirroring.write(f"{topic_name}-neighbour", numbered(5))
-    lease = mirroring.lease([topic_name, f"{topic_name}-neighbour"], 5)
+    lease = mirroring.lease([topic_name, f"{topic_name}-neighbour"])
     stopped, neighbour = CopyLoop(lease).run()
     assert "target.refused" in stopped.error
     assert f"source offset 3 of {topic_name}-0" in stopped.error
@@ -83,6 +84,8 @@ def alter(mirroring, topic, key, value):
     client = AdminClient({"bootstrap.servers": mirroring.lab["B"].bootstrap})
     for future in client.incremental_alter_configs([resource]).values():
         future.result(30)
+    # The broker hears of it a moment after the controller has answered.
+    wait_for(lambda: configs.describe(mirroring.target, [topic]).value(topic, key, "") == value)
 
 
 @pytest.mark.parametrize("identical", [False, True])

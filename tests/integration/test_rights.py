@@ -76,9 +76,9 @@ class Copying:
             self.flow.create(topic)
             self.flow.write(topic, [b"%d" % n for n in range(10)], **LOGIN)
 
-    def copy(self, seconds=3.0):
+    def copy(self):
         """One lease, up to where the source ends; the error of each topic."""
-        receipts = CopyLoop(self.flow.lease(self.topics, seconds)).run()
+        receipts = CopyLoop(self.flow.lease(self.topics)).run()
         return {r.topic: r.error for r in receipts}
 
     def values(self, topic):
@@ -402,7 +402,7 @@ def test_without_the_ledger_there_is_no_start(running, lacking):
     operation = lacking.capitalize()
     right = help_text(settings_of(r.lab, "B", "bob"), operation, "topic", ledger)
     assert right in str(info.value)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240, "it is not tried again and again"
 
 
 def test_without_a_producer_id_there_is_no_start(guarded_lab):

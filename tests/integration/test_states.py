@@ -156,6 +156,8 @@ def test_without_the_channel_receipts_tell_it_all(guarded, drive):
     assert f"User:bob may not Read topic {g.bad} on cluster A" in failed.why
     grant(g.alice_a, lacking)
     driving.await_state(g.bad, PartitionState.IDLE)
+    # A state is shown a moment before its event is published.
+    wait_for(lambda: len(driving.events(g.bad)) >= 2)
     assert driving.events(g.bad) == ["partition.failed", "partition.recovered"]
 
 

@@ -145,7 +145,7 @@ def test_a_cluster_that_is_down_holds_back_its_own_flow_only(flows):
     flows.write(three, b"1")
     mirror.reconfigure(flows.config("A1", "A3"))
     flows.await_values("A3", three, b"1")
-    assert flows.state(AWAY) is FlowState.RUNNING
+    wait_for(lambda: flows.state(AWAY) is FlowState.RUNNING)
 
 
 def test_a_file_of_which_nothing_can_start_is_an_error(flows):
@@ -177,9 +177,9 @@ def test_a_changed_configuration_is_taken_over(flows):
         events = [p.event for p in mirror.events.history()]
         return sum(e.code == "flow.reconfigured" and e.flow == FIRST for e in events)
 
-    before = taken_over()
+    wait_for(lambda: taken_over() == 1)
     mirror.reconfigure(flows.config("A1", "A2", **other))
-    wait_for(lambda: taken_over() > before)
+    wait_for(lambda: taken_over() == 2)
     wait_for(lambda: [t.topic for t in mirror.snapshot().flow(FIRST).topics] == [more])
     flows.write(one, b"2")
     flows.write(more, b"2")

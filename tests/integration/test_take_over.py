@@ -384,7 +384,8 @@ def worker(mm2, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(mm2_worker, "_SESSION_SECONDS", 0.5)
     member = Consumer({
         "bootstrap.servers": mm2.mirroring.lab["B"].bootstrap, "group.id": mm2.config.mm2_group,
-        "session.timeout.ms": 6000,
+        # However long this process or the broker is kept waiting, it stays a member.
+        "session.timeout.ms": 300_000, "max.poll.interval.ms": 600_000,
     })  # fmt: skip
     member.subscribe([f"A.{mm2.topic}"])
     deadline = time.monotonic() + 120

@@ -451,7 +451,12 @@ def test_the_job_of_a_mirror_syncs_and_the_plan_follows(pair, topic_name):
         job.run()
         assert dict(job.details()) == {}
         wait_for(lambda: p.overrides(p.target, remote) == COMPACT)
-        assert runtime.plan.targets[remote].compacted
+
+        def followed():
+            return runtime.plan.targets[remote].compacted or runtime.refresh_topics()
+
+        # At once, or soon if the broker had not heard of it then; by itself, in a minute.
+        wait_for(lambda: followed() and runtime.plan.targets[remote].compacted, 40)
         runtime.refresh_topics()
         assert runtime.plan.targets[remote].compacted
     finally:

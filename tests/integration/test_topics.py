@@ -138,11 +138,12 @@ def test_s41_a_new_topic_is_picked_up_while_running_and_mirrored(pair, mirroring
         assert not runtime.refresh_topics()
         p.create(p.source, second)
         mirroring.write(second, [b"a", b"b"])
-        wait_for(runtime.refresh_topics)
+        new = TopicPartition(second, 0)
+        wait_for(lambda: runtime.refresh_topics() and new in runtime.plan.partitions)
         mirroring.await_topic(p.target, f"A.{second}", 1)
-        leased = runtime.leased(TopicPartition(second, 0), until=2)
+        leased = runtime.leased(new, until=2)
         now = time.time()
-        receipts = hold(Lease(runtime.prepared, (leased,), now, now + 30))
+        receipts = hold(Lease(runtime.prepared, (leased,), now, now + 60))
         assert [(r.error, r.source_position) for r in receipts] == [("", 2)]
     finally:
         runtime.close()
@@ -218,14 +219,14 @@ def test_internal_topics_are_compacted_and_made_once(pair, topic_name):
         (p.target, ledger_topic("A")),
         (p.source, "mm2-offset-syncs.B.internal"),
     ):
-        assert p.count(client, name) == 1
+        wait_for(lambda c=client, n=name: p.count(c, n) == 1)
         assert p.overrides(client, name)["cleanup.policy"] == "compact"
 
 
 def test_s57_offset_syncs_on_the_target(pair, topic_name):
     p = pair(**{"topics": topic_name, "offset-syncs.topic.location": "target"})
     internal_topics.ensure(p.config, p.source, p.target)
-    assert p.count(p.target, "mm2-offset-syncs.A.internal") == 1
+    wait_for(lambda: p.count(p.target, "mm2-offset-syncs.A.internal") == 1)
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def test_f38_a_source_created_anew_is_told_apart(versions, flow, topic_name):
     assert not admin.create_topics(flow.source, [new], 30_000)
     flow.await_topic(flow.source, topic_name, 1)
     flow.write(topic_name, numbered(20, "new"))
-    [receipt] = CopyLoop(flow.lease([topic_name], 10)).run()
+    [receipt] = CopyLoop(flow.lease([topic_name])).run()
     assert "source.recreated" in receipt.error
     assert flow.values(topic_name) == numbered(10)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 import time
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from mirroring import PATIENCE_SECONDS, hold, wait_for
+from damage import Holding
+from mirroring import hold, wait_for
 from sources import compacted_source, numbered, transactions
 
 from heliograph.batch.records import Record, build
@@ -19,7 +19,7 @@ from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
 from heliograph.mm2.formats import OffsetSync
-from heliograph.model import Lease, LeasedPartition, TopicPartition
+from heliograph.model import TopicPartition
 from heliograph.wire import admin, log
 from heliograph.wire.errors import BrokerError
 from heliograph.wire.fetch import FetchSession
@@ -200,7 +200,7 @@ def test_f18_a_source_that_begins_with_an_aborted_transaction(mirroring, topic_n
     committed = transactions(
         mirroring, topic_name, [(numbered(4, "lost"), False), (numbered(4, "kept"), True)]
     )
-    mirroring.copy(topic_name, seconds=20)
+    mirroring.copy(topic_name)
     assert mirroring.values(topic_name) == committed
 
 
@@ -255,11 +255,11 @@ def test_f17_a_compacted_source(quick, topic_name):
     offsets = [r.offset for r in here]
     assert offsets[0] > 0
     assert offsets != list(range(offsets[0], offsets[0] + len(offsets)))
-    quick.copy(topic_name, seconds=30)
+    quick.copy(topic_name)
     assert quick.proof(topic_name).identical
     quick.assert_ledger_is_exact(topic_name)
     quick.write(topic_name, numbered(4))
-    quick.copy(topic_name, seconds=30)
+    quick.copy(topic_name)
     assert quick.values(topic_name)[-4:] == numbered(4)
 
 
@@ -273,7 +273,7 @@ def test_a_record_that_vanished_after_it_was_announced(quick, topic_name):
         [Entry(quick.place(topic_name), [Run(2, 2, 2)])]
     )
     committed += transactions(quick, topic_name, [([b"c"], True), ([b"d"], True)])
-    quick.copy(topic_name, seconds=20)
+    quick.copy(topic_name)
     assert quick.values(topic_name) == committed
 
 
@@ -331,32 +331,19 @@ def test_a_source_created_anew_is_not_mixed_into_the_old_copy(mirroring, topic_n
     assert mirroring.values(topic_name) == numbered(5, "old") + numbered(5, "new")
 
 
-def held(lease):
-    """The lease in a thread, and where its receipts will be."""
-    receipts = []
-    thread = threading.Thread(target=lambda: receipts.extend(CopyLoop(lease).run()), daemon=True)
-    thread.start()
-    return thread, receipts
-
-
-def unbounded(mirroring, topics, seconds):
-    now = time.time()
-    leased = tuple(LeasedPartition(TopicPartition(t, 0), f"A.{t}") for t in topics)
-    return Lease(mirroring.context, leased, now, now + seconds)
-
-
 def test_a_topic_deleted_in_mid_lease_leaves_the_others_alone(mirroring, topic_name):
     gone, kept = f"{topic_name}-gone", f"{topic_name}-kept"
     for topic in (gone, kept):
         mirroring.create(topic)
         mirroring.write(topic, numbered(3))
-    thread, receipts = held(unbounded(mirroring, [gone, kept], 8))
-    wait_for(lambda: len(mirroring.values(gone)) == 3)
-    mirroring.delete(mirroring.source, gone)
-    mirroring.write(kept, numbered(3, "later"))
-    wait_for(lambda: mirroring.values(kept) == numbered(3) + numbered(3, "later"))
-    thread.join(PATIENCE_SECONDS)
-    errors = {r.topic: r.error for r in receipts}
+    with Holding(mirroring, gone, kept, seconds=600) as held:
+        wait_for(lambda: len(mirroring.values(gone)) == 3)
+        mirroring.delete(mirroring.source, gone)
+        mirroring.write(kept, numbered(3, "later"))
+        wait_for(lambda: mirroring.values(kept) == numbered(3) + numbered(3, "later"))
+        wait_for(lambda: gone in held.part(gone).broken)
+        wait_for(lambda: held.part(kept).settled)
+    errors = {r.topic: r.error for r in held.receipts}
     assert errors[kept] == ""
     assert gone in errors[gone]
     assert mirroring.values(gone) == numbered(3), "its copy is kept"
@@ -368,7 +355,7 @@ def test_f07_two_processes_copy_the_same_partitions(mirroring, topic_name):
         mirroring.write(
             topic_name, numbered(8000, f"p{index}"), index, **{"batch.num.messages": 50}
         )
-    lease = mirroring.but(fetch_max_bytes=64 << 10).lease([topic_name])
+    lease = mirroring.but(fetch_max_bytes=64 << 10).lease([topic_name], 600)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         both = list(pool.map(hold, [lease, lease]))
     for receipts in both:
@@ -420,7 +407,7 @@ def test_f25_resume_without_producer_state_and_without_the_old_records(quick, to
     quick.trim(quick.target, TopicPartition(f"A.{topic_name}", 0), 20 - left)
     forget_producers(quick, topic_name)
     quick.write(topic_name, numbered(5, "w"))
-    assert sum(r.records for r in quick.copy(topic_name, seconds=20)) == 5
+    assert sum(r.records for r in quick.copy(topic_name)) == 5
     assert quick.values(topic_name) == [*numbered(20)[20 - left :], *numbered(5, "w")]
 
 
@@ -502,11 +489,12 @@ def test_a_failing_partition_does_not_hold_up_its_neighbour(mirroring, topic_nam
     mirroring.write(topic_name, [b"x" * 20_000] * 100, 0, **each)
     mirroring.write(topic_name, numbered(50), 1, **each)
     started = time.monotonic()
-    refused, fine = CopyLoop(mirroring.but(fetch_max_bytes=256 << 10).lease([topic_name], 30)).run()
+    lease = mirroring.but(fetch_max_bytes=256 << 10).lease([topic_name], 600)
+    refused, fine = CopyLoop(lease).run()
     assert "[target.refused]" in refused.error
     assert (fine.error, fine.source_position) == ("", 50)
     assert mirroring.values(topic_name, 1) == numbered(50)
-    assert time.monotonic() - started < 25, "it waited for its deadline"
+    assert time.monotonic() - started < 500, "it waited for its deadline"
 
 
 def test_a_source_that_ends_before_what_was_announced_is_read_from_there(mirroring, topic_name):
@@ -516,9 +504,10 @@ def test_a_source_that_ends_before_what_was_announced_is_read_from_there(mirrori
     # Somebody read on, found no record, and the source has lost that. Nothing that was mirrored.
     ledger = LedgerStore(mirroring.target, mirroring.context.ledger_topic)
     ledger.write([Entry(mirroring.place(topic_name), [Run(5, 9, 5)])])
-    now = time.time()
-    leased = (LeasedPartition(TopicPartition(topic_name, 0), f"A.{topic_name}", 20),)
-    [receipt] = CopyLoop(Lease(mirroring.context, leased, now, now + 4)).run()
+    with Holding(mirroring, topic_name, seconds=600) as held:
+        p = held.part(topic_name)
+        wait_for(lambda: p.settled and p.position == 5)
+    [receipt] = held.receipts
     assert (receipt.error, receipt.source_position) == ("", 5)
     mirroring.write(topic_name, numbered(3, "more"))
     mirroring.copy(topic_name)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from heliograph.jvm.artifacts import Artifact, classpath
 from heliograph.lab.broker import HOST, free_ports
+from heliograph.lab.cluster import READY_SECONDS
 from heliograph.lab.process import MARKER, JavaProcess, stop_all
 from heliograph.model import ClientSettings
 from heliograph.wire.cluster import ClusterClient
@@ -57,7 +58,7 @@ class OldCluster:
     def client_properties(self) -> dict[str, str]:
         return {"bootstrap.servers": self.bootstrap}
 
-    def start(self, seconds: float = 120.0) -> None:
+    def start(self, seconds: float = READY_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         self._keeper.start()
         self._wait(deadline, self._keeper, self._keeper_listens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,19 +21,31 @@ _API_METADATA = 3
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different loopback ports that nobody listens on at this moment."""
+    """``count`` different loopback ports that nobody listens on.
+
+    On Linux no other process is given them while this one lives, also not while a broker is down.
+    """
     found: list[int] = []
     while len(found) < count:
         port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        if port not in found:
+        if _reserve(port):
             found.append(port)
     return found
+
+
+def _reserve(port: int) -> bool:
+    """Bind a port that nobody has; False if somebody has it."""
+    with socket.socket() as mine:
+        try:
+            mine.bind((HOST, port))
+        except OSError:
+            return False
+        if sys.platform == "linux":
+            # From now on servers may bind it too, and listen: they all set this. Whoever looks for
+            # a free port does not, as above, and is refused. The descriptor stays open.
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            mine.detach()
+    return True
 
 
 def stop_file(cluster_folder: Path, node_id: int) -> Path:

@@ -216,6 +216,8 @@ def stop(lab: LabState, grace_s: float = 10.0) -> int:
     while current.live_nodes and time.monotonic() < deadline:
         time.sleep(0.05)
     for node in current.live_nodes:
-        with suppress(psutil.NoSuchProcess):
-            psutil.Process(node.pid).kill()
+        with suppress(psutil.Error):
+            broker = psutil.Process(node.pid)
+            broker.kill()
+            broker.wait(grace_s)  # its folder may be deleted next
     return count

@@ -49,6 +49,9 @@ _SOCKET_BUFFER_BYTES = 4 << 20
 _PIECE_BYTES = 256 << 10
 #: Answers to writes are this small: one read takes in all that are here.
 _INBOX_BYTES = 2048
+#: The part of a login's lifetime after which it is renewed: a request that is sent shortly before
+#: is still taken in time.
+RENEWED_AFTER = 0.8
 #: How soon to look again whether there is a token to renew a login with.
 _RENEWAL_PAUSE_SECONDS = 0.1
 #: X509_V_ERR_* of OpenSSL.
@@ -505,8 +508,8 @@ class Connection:
                     f" {security.advice('sasl.jaas.config')}"
                 )
             if answer.session_lifetime_ms:
-                # 80 %: a request that is sent shortly before is still taken in time.
-                self._renew_at = time.monotonic() + 0.8 * answer.session_lifetime_ms / 1000
+                lifetime = answer.session_lifetime_ms / 1000
+                self._renew_at = time.monotonic() + RENEWED_AFTER * lifetime
             try:
                 security.check_answer(answer.auth_bytes)
                 exchange.receive(answer.auth_bytes)

@@ -109,6 +109,9 @@ class Shown:
     def __call__(self, *flows):
         """The lines that are printed of a snapshot until it was looked at for the second time."""
         self._snapshot = mirror(*flows)
+        # Those that were taken before do not count.
+        while self._taken.acquire(blocking=False):
+            pass
         for _ in range(3):
             assert self._taken.acquire(timeout=60)
         return self._capsys.readouterr().out.splitlines()

@@ -213,7 +213,8 @@ def test_a_stopped_scheduler_leaves_the_others_alone():
     stopped = seen["one"]
     before = seen["other"]
     wait_for(lambda: seen["other"] >= before + 5)
-    assert seen["one"] == stopped
+    # A run that had begun may have ended since.
+    assert seen["one"] <= stopped + 1
     other.stop()
 
 

@@ -26,6 +26,8 @@ from heliograph.model import (
 from heliograph.wire.cluster import ClusterClient
 
 SIGNATURE, MARKER = 4000, 4001
+#: Who waits for a broker that does not answer waits until a request to it is given up.
+GIVEN_UP, AT_ONCE = 60.0, 45.0
 
 
 def wait_for(condition, seconds=60.0):
@@ -57,7 +59,7 @@ class Mirror:
         self.b.create(f"A.{topic}", leader)
         self.topics.append(topic)
 
-    def lease(self, seconds=60.0, *, until=None, **options) -> Lease:
+    def lease(self, seconds=600.0, *, until=None, **options) -> Lease:
         now = time.time()
         leased = tuple(
             LeasedPartition(TopicPartition(t, 0), f"A.{t}", until, **options) for t in self.topics
@@ -92,7 +94,7 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         object.__setattr__(self.lease, "deadline", time.time())
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def part(self, topic: str):
@@ -103,7 +105,8 @@ class Held:
 
 
 @pytest.fixture
-def mirror():
+def mirror(monkeypatch):
+    monkeypatch.setattr(links, "_REQUEST_TIMEOUT_SECONDS", GIVEN_UP)
     with FakeCluster("A") as a, FakeCluster("B", 2) as b:
         yield Mirror(a, b)
         links.close()
@@ -146,7 +149,7 @@ def test_a_stopped_ledger_leader_holds_back_only_what_needs_the_ledger(mirror):
             began = time.monotonic()
             mirror.a.write("dense", [b"%d" % n])
             wait_for(lambda n=n: len(mirror.mirrored("dense")) == n + 1)
-            assert time.monotonic() - began < 3.0, "nobody waits for the ledger's broker"
+            assert time.monotonic() - began < AT_ONCE, "nobody waits for the ledger's broker"
         assert mirror.mirrored("gappy") == [b"0"], "its run is not announced"
         assert not held.part("gappy").settled
         mirror.b.brokers[1].stopped.clear()
@@ -169,7 +172,7 @@ def test_a_partition_that_is_resumed_holds_back_nobody(mirror):
         mirror.a.write("far", [b"1"])
         wait_for(lambda: not held.part("far").active)
         mirror.a.write("near", [b"1"])
-        wait_for(lambda: mirror.mirrored("near") == [b"0", b"1"], 5)
+        wait_for(lambda: mirror.mirrored("near") == [b"0", b"1"], AT_ONCE)
         assert not held.part("far").active
         mirror.b.brokers[1].stopped.clear()
 
@@ -188,8 +191,8 @@ def test_a_stopped_quarantine_holds_back_only_what_needs_it(mirror):
         wait_for(lambda: held.part("large").announcing)
         mirror.a.write("small", [b"1"])
         mirror.a.write("gappy", [b"1"], skip=2)
-        wait_for(lambda: mirror.mirrored("small") == [b"0", b"1"], 5)
-        wait_for(lambda: mirror.mirrored("gappy") == [b"0", b"1"], 5)
+        wait_for(lambda: mirror.mirrored("small") == [b"0", b"1"], AT_ONCE)
+        wait_for(lambda: mirror.mirrored("gappy") == [b"0", b"1"], AT_ONCE)
         assert held.part("large").quarantined == 0
         mirror.b.brokers[1].stopped.clear()
         wait_for(lambda: held.part("large").quarantined == 1)
@@ -207,7 +210,7 @@ def test_a_lease_ends_in_time_although_its_ledger_does_not_answer(mirror):
         mirror.a.write("t", [b"1"], skip=3)
         wait_for(lambda: held.part("t").announcing)
         began = time.monotonic()
-    assert time.monotonic() - began < 7.0
+    assert time.monotonic() - began < AT_ONCE
     [receipt] = held.receipts
     assert receipt.source_position == 1
 
@@ -373,7 +376,7 @@ def test_a_resolver_that_hangs_holds_back_only_those_whose_address_it_keeps(mirr
             began = time.monotonic()
             mirror.a.write("near", [b"%d" % n])
             wait_for(lambda n=n: len(mirror.mirrored("near")) == n + 1)
-            assert time.monotonic() - began < 3.0
+            assert time.monotonic() - began < AT_ONCE
         assert mirror.mirrored("far") == []
         resolver.clear()
         wait_for(lambda: mirror.mirrored("far") == [b"0"])

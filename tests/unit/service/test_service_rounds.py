@@ -253,6 +253,7 @@ def test_a_round_that_fails_is_planned_anew(flow):
 
 def test_a_round_that_failed_is_given_time_to_end_before_markers_are_written(flow):
     rounds: list[list[Lease]] = []
+    failed_at: list[float] = []
     enough = threading.Event()
 
     def run_round(leases):
@@ -260,12 +261,13 @@ def test_a_round_that_failed_is_given_time_to_end_before_markers_are_written(flo
         if len(rounds) == 2:
             enough.set()
             return until_deadline(leases)
+        failed_at.append(time.time())
         raise ConnectionRefusedError("a task was killed")
 
     with kept(flow, run_round):
         assert enough.wait(60)
         first, second = rounds[0][0], rounds[1][0]
-        assert second.markers_from >= second.starts_at + KILLED_SECONDS - 1 > first.markers_from
+        assert second.markers_from >= failed_at[0] + KILLED_SECONDS > first.markers_from
 
 
 def test_rounds_follow_one_another_and_never_overlap(flow, monkeypatch):
@@ -273,17 +275,19 @@ def test_rounds_follow_one_another_and_never_overlap(flow, monkeypatch):
     rounds: list[Lease] = []
     enough = threading.Event()
 
+    def gaps():
+        return [after.starts_at - before.deadline for before, after in itertools.pairwise(rounds)]
+
     def run_round(leases):
         rounds.append(leases[0])
-        if len(rounds) >= 3:
+        # One that is late was planned by a busy machine.
+        if len(rounds) >= 3 and 0.0 in gaps():
             enough.set()
         return until_deadline(leases)
 
     with kept(flow, run_round, 2.0):
         assert enough.wait(60)
-    gaps = [after.starts_at - before.deadline for before, after in itertools.pairwise(rounds)]
-    # One that is late was planned by a busy machine; none begins before the other has ended.
-    assert min(gaps) == 0.0
+    assert min(gaps()) == 0.0, "none begins before the other has ended"
 
 
 def test_goals_end_the_rounds_when_they_are_reached(flow):

@@ -32,7 +32,7 @@ def say_nothing(link: socket.socket) -> None:
         pass
 
 
-def dial(port: int, security: Security = PLAINTEXT, timeout: float = 5.0) -> Connection:
+def dial(port: int, security: Security = PLAINTEXT, timeout: float = 60.0) -> Connection:
     return Connection.open("127.0.0.1", port, security, "test", timeout)
 
 
