@@ -190,8 +190,11 @@ class Listener:
         caller.unread += data
         *lines, rest = caller.unread.split(b"\n")
         caller.unread = rest
+        if not all(self._line(caller, line) for line in lines):
+            return False
+        # Only now: the token and the beginning of a report may have come together.
         most = self.line_most_bytes if caller.known else len(self._token)
-        return all(self._line(caller, line) for line in lines) and bool(data) and len(rest) <= most
+        return bool(data) and len(rest) <= most
 
     def _line(self, caller: Caller, line: bytearray) -> bool:
         if not caller.known:

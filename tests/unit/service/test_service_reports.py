@@ -245,6 +245,19 @@ def test_another_driver_with_the_same_port_is_not_told_anything(heard):
     other.close()
 
 
+def test_a_token_may_come_together_with_half_a_report(heard):
+    server = ReportServer(heard.append)
+    here, there = socket.socketpair()
+    caller = listening.Caller(there, time.monotonic())
+    said = lease_report(1, "x" * 5000).encode().encode() + b"\n"
+    with here, there:
+        here.sendall(server._token.encode() + b"\n" + said[:2000])
+        assert server._read(caller)
+        here.sendall(said[2000:])
+        assert server._read(caller)
+    assert [report.serial for report in heard] == [1]
+
+
 # -- the executor's end --------------------------------------------------------------------------
 
 
