@@ -43,7 +43,9 @@ class Log:
         self.reordered = 0
         self.flagged = set()  # numbers that say of themselves that they were aborted
         self.offsets = {}  # of sampled numbers, where they were first
+        self.first_at = np.full(1024, -1, np.int64)  # where each number was first
         self.again = array("q")  # offsets of records that were there before
+        self.before = array("q")  # where those had been first
         self.late = array("q")  # offsets of records that were out of order
         self.foreign = array("q")
         self.examples = []
@@ -54,6 +56,11 @@ class Log:
             return
         self._grow(int(numbers.max()) + 1)
         before = np.maximum.accumulate(np.concatenate(([self.highest], numbers)))[:-1]
+        if offset_of is not None:
+            offsets = np.array([offset_of(i) for i in range(len(numbers))], np.int64)
+            known = self.first_at[numbers]
+            # Backwards: of several in here, the first one is written last.
+            self.first_at[numbers[::-1]] = np.where(known < 0, offsets, known)[::-1]
         if (numbers > before).all():
             first = np.ones(len(numbers), bool)
         else:
@@ -64,8 +71,9 @@ class Log:
             self.reordered += int(late.sum())
             self._example("out of order", numbers[late])
             if offset_of is not None:
-                self.again.extend(offset_of(int(i)) for i in np.flatnonzero(~first))
-                self.late.extend(offset_of(int(i)) for i in np.flatnonzero(late))
+                self.again.extend(offsets[~first].tolist())
+                self.before.extend(self.first_at[numbers[~first]].tolist())
+                self.late.extend(offsets[late].tolist())
         self._count(numbers)
         self.records += len(numbers)
         self.distinct += int(first.sum())
@@ -87,6 +95,9 @@ class Log:
             grown = np.zeros(max(size, 2 * len(self.counts)), np.uint8)
             grown[: len(self.counts)] = self.counts
             self.counts = grown
+            places = np.full(len(grown), -1, np.int64)
+            places[: len(self.first_at)] = self.first_at
+            self.first_at = places
 
     def _example(self, what, numbers):
         if len(numbers) and len(self.examples) < 5:
@@ -134,7 +145,8 @@ class Verdict:
 def compare(source, target, where="", named=()):
     """The verdict on one partition: ``target`` is to be ``source``, number by number.
 
-    But for the target offsets ``named``, (first, until) each, where records may be a second time.
+    But for the target offsets ``named``, (first, until) each: records there may be there twice. A
+    write that comes late may be before or behind the other copy; an event names one of the two.
     """
     size = max(len(source.counts), len(target.counts))
     here, there = (
@@ -146,7 +158,8 @@ def compare(source, target, where="", named=()):
     stray = np.flatnonzero((there > 0) & ~known)
     visible = [n for n in stray.tolist() if n in target.flagged]
     repeated = int(np.maximum(there - here, 0)[known].sum())
-    told = min(repeated, _within(target.again, named)), _within(target.late, named)
+    copies = _inside(target.again, named) | _inside(target.before, named)
+    told = min(repeated, int(copies.sum())), int(_inside(target.late, named).sum())
     verdict = Verdict(
         checked=int(here.sum()),
         lost=int(missing[:reached].sum()),
@@ -157,12 +170,12 @@ def compare(source, target, where="", named=()):
         aborted_visible=len(visible),
         foreign=len(stray) - len(visible),
     )
-    unnamed = [o for o in target.again if not _within([o], named)] if verdict.repeated else []
+    unnamed = np.asarray(target.again, np.int64)[~copies] if verdict.repeated else ()
     for what, numbers in (
         ("lost", np.flatnonzero(missing[:reached])),
         ("not there", reached + np.flatnonzero(missing[reached:])),
         ("repeated", np.flatnonzero(known & (there > here)) if verdict.repeated else ()),
-        ("repeated, at target offsets", np.array(unnamed)),
+        ("repeated, at target offsets", unnamed),
         ("aborted but visible or never written", stray),
     ):
         if len(numbers):
@@ -172,13 +185,13 @@ def compare(source, target, where="", named=()):
     return verdict
 
 
-def _within(offsets, ranges):
-    """How many offsets are in any of the ranges, (first, until) each."""
+def _inside(offsets, ranges):
+    """Which offsets are in any of the ranges, (first, until) each."""
     found = np.asarray(offsets, np.int64)
     inside = np.zeros(len(found), bool)
     for first, until in ranges:
         inside |= (first <= found) & (found < until)
-    return int(inside.sum())
+    return inside
 
 
 def translations(samples, to_target, most=50):

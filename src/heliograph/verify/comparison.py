@@ -28,6 +28,8 @@ _AT_ONCE = 1024
 _LOOKAHEAD = 256
 #: Records that have to speak for another place, more than for the one by the ledger.
 _MAJORITY = 2
+#: Records in their places that prove the ledger right.
+_PROOF = 8
 #: Neighbours that a record too many is compared with.
 _NEIGHBOURS = 64
 #: Records without a counterpart are judged together, so many at once at most.
@@ -287,7 +289,7 @@ class Comparison:
 
     def _turn(self) -> bool:
         """Whether what follows is found elsewhere than was thought; if so, compare from there."""
-        if self._terms.compacted or self._turned:
+        if self._terms.compacted or self._turned or self._holds_further_on():
             return False
         if self._blind:
             self._blind -= 1
@@ -302,6 +304,29 @@ class Comparison:
             return False
         self._drift, self._turned = best, True
         return True
+
+    def _holds_further_on(self) -> bool:
+        """Whether the next records are where the ledger says, behind some that are too many.
+
+        The ledger comes first: records that are there twice are equal to those before their place.
+        There may be more of them than are looked at to find another place.
+        """
+        place = self._places[0]
+        here, there = self._here, self._there
+        if self._drift or place is None or there.offsets[0] >= place:
+            return False
+        # Offsets grow by one at least, so that this many records reach the place and what follows.
+        ahead = place - there.offsets[0] + _PROOF
+        if ahead > _MOST_OPEN:
+            return False
+        there.fill(ahead)
+        index = bisect_left(there.offsets, place)
+        count = min(_PROOF, len(here), len(there) - index)
+        return (
+            count > 0
+            and there.offsets[index : index + count] == self._places[:count]
+            and there.contents[index : index + count] == here.contents[:count]
+        )
 
     def _votes(self) -> Counter[int]:
         """For each drift, how many of the next records are equal by it.

@@ -102,6 +102,18 @@ class TestASingleFault:
         assert set(facts(found)) == {(Kind.MOVED, at, other), (Kind.MOVED, other, at)}
 
 
+@pytest.mark.parametrize("count", [1, 37, 255, 256, 310, 900])
+@pytest.mark.parametrize("cuts", [CUTS, range(0, 4 * N, 70)])
+def test_many_that_are_there_before_their_place_are_too_many(cuts, count):
+    """A write that came late: the ledger's are the second copies, the first are the same."""
+    target = {n: content(n) for n in range(50 + count)}
+    target |= {n + count: content(n) for n in range(50, 2 * N)}
+    stretches = [Stretch(0, 0, 50), Stretch(50, 50 + count, 2 * N)]
+    found = compare(log(plain(2 * N), CUTS), log(target, cuts), stretches)
+    assert found.counts == {Kind.EXTRA: count}
+    assert found.records == 2 * N
+
+
 def test_far_swaps_are_found_too():
     target = plain()
     target[10], target[900] = target[900], target[10]
