@@ -40,6 +40,7 @@ lint: install audit  ## ruff, mypy, import rules, known holes, generated docs up
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/chaos/conftest.py
+	$(BIN)/mypy tests/compat/conftest.py
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 

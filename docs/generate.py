@@ -77,6 +77,7 @@ _SECTIONS = (
     (Scope.TOP, "Top level"),
     (Scope.FLOW, "Flows"),
     (Scope.CLIENT, "Clusters and clients"),
+    (Scope.CONNECT, "Worker files of `heliograph connect`"),
 )
 
 

@@ -126,6 +126,16 @@ class FlowContext:
         return self.name or str(self.flow)
 
 
+class Move(NamedTuple):
+    """An operator's decision: copying goes on at ``source``, whatever was mirrored before.
+
+    ``id`` tells it from every other: it is applied once.
+    """
+
+    source: int
+    id: str
+
+
 @dataclass(frozen=True, slots=True)
 class LeasedPartition:
     """A source partition, the topic it goes to, and where to stop (None: at the deadline only).
@@ -137,6 +147,7 @@ class LeasedPartition:
         withheld: why it must not be begun, if it was never mirrored; its receipt says so then.
         shared: whether it may be begun although its target holds records that nobody knows of.
         failing: what was told of it last, if it failed: it is not tried sooner than was planned.
+        move: where to go on instead, if that was not done yet.
         reached: where its target log ended when the lease was planned, in the target topic
             ``reached_in``: one that ends before has lost its tail.
     """
@@ -150,6 +161,7 @@ class LeasedPartition:
     withheld: str = ""
     shared: bool = False
     failing: PartitionReport | None = None
+    move: Move | None = None
     reached: int = 0
     reached_in: uuid.UUID | None = None
 

@@ -19,15 +19,31 @@ from heliograph.wire.errors import is_retriable
 from heliograph.wire.produce import Producer
 
 
-class MirrorProcess:
-    """``heliograph run`` in a session of its own."""
+def renamed(host):
+    """Before a command: it runs under another name of the host, as if it were elsewhere."""
+    return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
 
-    def __init__(self, config, log_path, *args, folder=None):
-        """``folder``: where it is started."""
+
+def may_rename():
+    """Whether `renamed` works here."""
+    try:
+        done = subprocess.run([*renamed("elsewhere"), "true"], check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+class MirrorProcess:
+    """``heliograph run``, or another command that mirrors, in a session of its own."""
+
+    def __init__(self, config, log_path, *args, folder=None, command="run", host=None):
+        """``folder``: where it is started; ``host``: as what it knows its host, if `may_rename`."""
         self.log_path = log_path
+        elsewhere = renamed(host) if host else []
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "heliograph", "run", str(config), "-o", "plain", *args],
+                [*elsewhere, sys.executable, "-m", "heliograph", command, str(config), "-o",
+                 "plain", *args],
                 stdout=log, stderr=log, start_new_session=True, cwd=folder,
             )  # fmt: skip
         self.pid = self._process.pid

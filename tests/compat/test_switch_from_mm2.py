@@ -1,4 +1,4 @@
-"""The real MM2 mirrors, is killed or stopped, and Heliograph goes on with the same file."""
+"""The real MM2 mirrors, is killed or stopped, and Heliograph goes on; and the other way round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from heliograph.lab.cluster import SHORT_LIVED
 from heliograph.lab.proof import read_all
 from heliograph.ledger.codec import Place
 from heliograph.ledger.store import LedgerStore
+from heliograph.mm2.connect_offsets import LatestRecords, decode_position
 from heliograph.model import TopicPartition
+from heliograph.wire import admin
 
 PARTITIONS = 3
 PER_BATCH = 50
@@ -83,6 +85,12 @@ def producing(clusters):
     for producer in producers:
         with suppress(RuntimeError):
             producer.stop()
+
+
+def write_on(producer):
+    """Something to mirror after the switch: a batch that was begun since, and is written."""
+    written = producer.written
+    wait_for(lambda: producer.written >= written + 2 * PER_BATCH, 120, "the producer goes on")
 
 
 def gaps(lab, topic):
@@ -183,7 +191,7 @@ def test_killed_in_mid_stream_twice_while_the_producer_goes_on(clusters, mm2, pr
         wait_for(grown(target, topic, 1000), 120, "Heliograph mirrors")
         producer.stop()
         wait_for(lambda: caught_up(source, target, topic), 120, "all is mirrored")
-        code, _ = mirror.stop()
+        code = mirror.stop()
         said = (tmp_path / "heliograph.log").read_text()
         assert code == 0, said
     finally:
@@ -220,10 +228,105 @@ def test_stopped_in_order(clusters, mm2, producing):
     process.terminate()
     assert process.join(120)
     before = [there for _, there in records(source, target, topic)]
-    # Something to mirror after the switch: a batch that was begun since, and is written.
-    written = producer.written
-    wait_for(lambda: producer.written >= written + 2 * PER_BATCH, 120, "the producer goes on")
+    write_on(producer)
     producer.stop()
     done = run(lab, topic, "--once")
     assert done.returncode == 0, done.stdout + done.stderr
     require_switched(source, target, topic, before)
+
+
+def stored_positions(target, topic):
+    """By partition: the source offset behind which MM2 goes on."""
+    records = LatestRecords(target, "mm2-offsets.A.internal")
+    found = {}
+    if records.refresh():
+        for key, (value, _) in records.all.items():
+            decoded = decode_position(key, value)
+            if decoded is not None and decoded[1].topic == topic:
+                found[decoded[1].partition] = decoded[2].offset
+    return found
+
+
+def delete_ledger(target):
+    name = "mm2-ledger.A.internal"
+    topic_id = target.metadata([name]).topics[name].topic_id
+    assert admin.delete_topics(target, {topic_id: name}, 30_000) == {}
+    wait_for(lambda: name not in target.metadata([name]).topics, 60, "the ledger is gone")
+
+
+def heliograph_mirrors(clusters, topic, log_path, *, kill):
+    """Until 1,000 more records of each partition are on the target and its positions are stored."""
+    lab, _, target = clusters
+    before = stored_positions(target, topic)
+    mirror = MirrorProcess(properties(lab, topic), log_path)
+    try:
+        wait_for(grown(target, topic, 1000), 120, "Heliograph mirrors")
+
+        def noted():
+            now = stored_positions(target, topic)
+            return len(now) == PARTITIONS and all(now[i] > before.get(i, -1) for i in now)
+
+        wait_for(noted, 120, "Heliograph stores its positions")
+        if not kill:
+            assert mirror.stop() == 0, log_path.read_text()
+    finally:
+        mirror.destroy()
+
+
+def offsets_of(source, topic):
+    """The source offset of each value, by partition; values are unique."""
+    return [
+        {r.value: r.offset for r in read_all(source, TopicPartition(topic, index))}
+        for index in range(PARTITIONS)
+    ]
+
+
+def written_since(target, topic, before):
+    """The values behind what was there ``before``, by partition; and what is there now."""
+    now = [list(read_all(target, TopicPartition(f"A.{topic}", i))) for i in range(PARTITIONS)]
+    for left, there in zip(before, now, strict=True):
+        assert there[: len(left)] == left, "what was there stays"
+    return [[r.value for r in there[len(left) :]]
+            for left, there in zip(before, now, strict=True)], now  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_mm2_goes_on_where_heliograph_stopped_and_heliograph_again(
+    clusters, mm2, producing, tmp_path, kill
+):
+    lab, source, target = clusters
+    topic = f"back-{'killed' if kill else 'stopped'}"
+    create_topic(source, topic, PARTITIONS)
+    gaps(lab, topic)
+    producer = producing(topic)
+    heliograph_mirrors(clusters, topic, tmp_path / "heliograph.log", kill=kill)
+    ours = written_since(target, topic, [[]] * PARTITIONS)[1]
+    stored = stored_positions(target, topic)
+
+    more = grown(target, topic, 1000)
+    process = mm2(topic)
+    wait_for(more, 120, "MM2 mirrors")
+    process.terminate()
+    assert process.join(120)
+    theirs, before = written_since(target, topic, ours)
+    for index, offsets in enumerate(offsets_of(source, topic)):
+        copied = [offsets[r.value] for r in ours[index]]
+        assert copied == sorted(set(copied)), "each once, in order"
+        assert stored[index] in copied, "the position is one of a record that is on the target"
+        # MM2 goes on right behind the position: nothing is lost, and repeated only what is behind.
+        found = [offsets[value] for value in theirs[index]]
+        assert found == [o for o in offsets.values() if stored[index] < o <= found[-1]]
+        print(f"{topic}-{index}: MM2 repeated {copied[-1] - stored[index]} record(s)")
+
+    write_on(producer)
+    producer.stop()
+    delete_ledger(target)
+    done = run(lab, topic, "--once")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "taking over 3 partition(s) of 1 topic(s) from MM2" in done.stdout + done.stderr
+    last, _ = written_since(target, topic, before)
+    for index, offsets in enumerate(offsets_of(source, topic)):
+        reached = max(offsets[r.value] for r in before[index])
+        assert last[index] == [value for value, o in offsets.items() if o > reached]
+        assert stored_positions(target, topic)[index] == max(offsets.values())

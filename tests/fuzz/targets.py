@@ -18,6 +18,7 @@ from heliograph.batch.pieces import CorruptBatch, Rules
 from heliograph.batch.plain import PlainBatch, Record
 from heliograph.batch.records import build, decode
 from heliograph.batch.rewrite import UNREADABLE
+from heliograph.connect.fold import Kind, StorageFold
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.ledger.codec import decode as decode_fact
 from heliograph.mm2.formats import Checkpoint, Heartbeat, OffsetSync
@@ -129,6 +130,16 @@ def facts(data: bytes) -> None:
             continue
 
 
+def storage(data: bytes) -> None:
+    key, _, value = data.partition(b"\0\0")
+    fold = StorageFold()
+    for kind in Kind:
+        fold.take(kind, 0, key, value, 0)
+        fold.publish(kind)
+    for name in fold.view._offsets:
+        fold.view.offsets(name)
+
+
 def lease_report(data: bytes) -> None:
     LeaseReport.decode(data)
 
@@ -149,6 +160,7 @@ TARGETS: dict[str, Callable[[bytes], object]] = {
     "wire.sasl handshake": response(SaslHandshakeRequest(mechanism="PLAIN"), 1),
     "wire.sasl authenticate": response(SaslAuthenticateRequest(auth_bytes=b""), 2),
     "ledger facts": facts,
+    "connect storage": storage,
     "lease_report": lease_report,
 }
 
@@ -168,6 +180,7 @@ def expected(name: str) -> tuple[type[BaseException], ...]:
     return {
         "batch.lanes": (),
         "batch.alike": (),
+        "connect storage": (),
         "lease_report": (ValueError,),
     }.get(name, (*UNREADABLE, WireError))
 
@@ -182,6 +195,10 @@ def seeds(name: str) -> list[bytes]:
         return [*whole, *map(base64.b64decode, FOUND)]
     if name == "wire.fetch by id":
         return [_fetched(batch) for batch in whole]
+    if name == "connect storage":
+        return [b'connector-c\0\0{"properties":{"a":"b"}}', b'commit-c\0\0{"tasks":1}',
+                b'status-task-c-0\0\0{"state":"RUNNING","worker_id":"w","generation":1}',
+                b'["c",{"partition":0,"topic":"t"}]\0\0{"offset":1}']  # fmt: skip
     return [bytes(40), b"\0" * 6 + b"\0\0\0\x01\0\x12\0\0\0\4", b'{"flow":"A->B","serial":1}']
 
 

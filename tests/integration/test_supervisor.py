@@ -130,6 +130,28 @@ def test_a_flow_is_paused_resumed_and_restarted_and_the_other_does_not_notice(fl
     assert not {"flow.paused", "flow.restarted", "flow.failed"} & set(changes)
 
 
+def test_a_topic_is_paused_and_the_others_of_its_flow_go_on(flows):
+    one, other = flows.create("A1"), flows.create("A1", "-other")
+    mirror = flows.start("A1")
+    flows.write(one, b"1")
+    flows.write(other, b"1")
+    flows.await_values("A1", one, b"1")
+    flows.await_values("A1", other, b"1")
+    supervisor = mirror.supervisor(FIRST)
+
+    def reasons():
+        return {p.topic: p.reason for p in mirror.snapshot().flow(FIRST).partitions}
+
+    supervisor.pause_topics(one)
+    wait_for(lambda: reasons()[one] == "its topic is paused")
+    flows.write(one, b"2")
+    flows.write(other, b"2")
+    flows.await_values("A1", other, b"1", b"2")
+    assert flows.mirrored("A1", one) == [b"1"]
+    supervisor.resume_topics(one)
+    flows.await_values("A1", one, b"1", b"2")
+
+
 def test_a_cluster_that_is_down_holds_back_its_own_flow_only(flows):
     one = flows.create("A1")
     keys = {"A3.bootstrap.servers": "127.0.0.1:1"}

@@ -16,6 +16,11 @@ from heliograph.cli.stopping import StopRequested, stop_on_signals
 
 _COMMANDS = {
     "run": ("heliograph.cli.run", "run_command", "Mirror the flows of an mm2.properties file."),
+    "connect": (
+        "heliograph.cli.connect",
+        "connect_command",
+        "Run MM2's connectors in place of Kafka Connect's workers.",
+    ),
     "translate": (
         "heliograph.cli.translate",
         "translate_command",
@@ -39,6 +44,11 @@ _COMMANDS = {
         "Ask a cluster about those that are mirrored to it.",
     ),
     "config": ("heliograph.cli.config", "config_group", "Look at a configuration and its keys."),
+    "rest": (
+        "heliograph.cli.rest",
+        "rest_group",
+        "Make users and tokens of the REST API.",
+    ),
     "lab": ("heliograph.cli.lab", "lab_group", "Real Kafka clusters on this machine, to try with."),
     "prepare": ("heliograph.cli.prepare", "prepare_command", "Make later starts quicker."),
     "demo": (
@@ -71,7 +81,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        if cmd_name == "run":
+        if cmd_name in {"run", "connect"}:
             # Before its modules are imported, which takes seconds: SIGTERM is a clean stop there.
             stop_on_signals()
         module, name, _ = _COMMANDS[cmd_name]

@@ -37,6 +37,7 @@ from heliograph.service.events import (
     lines_of,
 )
 from heliograph.service.snapshot import (
+    CHECKPOINTS,
     COPYING,
     FlowSnapshot,
     FlowState,
@@ -274,7 +275,7 @@ def roll_up(flow: FlowSnapshot) -> str:
     if bad:
         return ", ".join(bad)
     if not _copies(flow):
-        return "heartbeats only"
+        return "checkpoints only" if CHECKPOINTS in flow.parts else "heartbeats only"
     if flow.lag_records is None or "starting" in flow.states:
         return "starting"
     return "mirroring" if flow.lag_records else "in step"

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from heliograph.config import MirrorMakerConfig, load
 from heliograph.errors import HeliographError
 from heliograph.jvm.java import find_java
 from heliograph.service.mirror import Mirror
+
+if TYPE_CHECKING:
+    from heliograph.rest.server import RestServer
 
 #: How often ``--watch`` looks at the file, and signals are noticed at the latest.
 _WATCH_SECONDS = 1.0
@@ -36,6 +40,9 @@ _WATCH_SECONDS = 1.0
 @click.option(
     "--watch", is_flag=True, help="Take FILE over whenever it changes; SIGHUP does it once."
 )
+@click.option("--listen", metavar="HOST:PORT",
+              help="Serve the status, events and Connect's read routes over HTTP; on 127.0.0.1"
+              " without further ado, elsewhere as docs/rest.md says.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["auto", "table", "plain", "json"]),
               default="auto", show_default=True, help="auto: a table on a terminal.")  # fmt: skip
 @click.option("--status-interval", type=click.FloatRange(min=0.1), default=STATUS_SECONDS,
@@ -48,6 +55,7 @@ def run_command(
     master: str | None,
     once: bool,
     watch: bool,
+    listen: str | None,
     output: str,
     status_interval: float,
 ) -> None:
@@ -74,9 +82,13 @@ def run_command(
     if any(f.enabled for f in config.flows):
         find_java()
     mirror = Mirror(config, master, once=once)
+    server = _server(config, listen, mirror)
     with reporter(output, mirror.snapshot, mirror.events, status_interval) as report:
         try:
             _greet(report, config)
+            if server is not None:
+                server.start()
+                report.say(f"REST on {', '.join(map(str, server.addresses))}")
             started = time.monotonic()
             mirror.start()
             if once:
@@ -89,7 +101,18 @@ def run_command(
             report.say("stopping ...")
         finally:
             already_stopping()
+            if server is not None:
+                server.close()
             mirror.close()
+
+
+def _server(config: MirrorMakerConfig, listen: str | None, mirror: Mirror) -> RestServer | None:
+    if listen is None:
+        return None
+    # Its modules take a second to import.
+    from heliograph.cli.serving import serve_flows  # noqa: PLC0415
+
+    return serve_flows(config, listen, mirror)
 
 
 def _greet(report: Reporter, config: MirrorMakerConfig) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from re import compile as re_compile
 from re import error as RegexError
-from typing import Any
+from types import EllipsisType
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import regex
 
@@ -15,7 +17,19 @@ from heliograph.config.plugins import installed, package_of
 from heliograph.errors import ConfigError
 from heliograph.shown import shown
 
-__all__ = ["BoundedPattern", "Key", "Scope", "Status", "Type", "compile_pattern", "split_list"]
+__all__ = [
+    "BoundedPattern",
+    "Key",
+    "Scope",
+    "Setting",
+    "Shown",
+    "Status",
+    "Type",
+    "compile_pattern",
+    "split_list",
+]
+
+T = TypeVar("T")
 
 PATTERN_LIMIT = 10_000
 """Longest regular expression accepted; nobody writes a longer one by hand."""
@@ -39,12 +53,16 @@ class Type(StrEnum):
 
 
 class Scope(StrEnum):
-    """Where a key is written: ``x``, ``A->B.x``, ``A.x`` / ``A.consumer.x``, or ``B.x``."""
+    """Where a key is written: ``x``, ``A->B.x``, ``A.x`` / ``A.consumer.x``, or ``B.x``.
+
+    CONNECT keys are those of Connect's own worker file, for ``heliograph connect``.
+    """
 
     TOP = "top-level"
     FLOW = "flow"
     CLIENT = "client"
     WORKER = "worker"
+    CONNECT = "connect"
 
 
 class Status(StrEnum):
@@ -53,6 +71,35 @@ class Status(StrEnum):
     HONOURED = "honoured"
     ACCEPTED = "accepted"
     REMOVED = "removed"
+
+
+class Shown(NamedTuple):
+    """How Connect shows a key of MM2's connectors; where it says nothing, the row itself counts.
+
+    Attributes:
+        connectors: those that have the key: S (source), C (checkpoint), H (heartbeat).
+        rank: its place among their keys; equal ones are in the order of the table.
+        checkpoint_rank: its place in the checkpoint connector, where that is another one.
+        type: Kafka's name of the type.
+        default: as Connect shows it, and as it counts in a connector; None if there is none.
+        required: a connector without it is refused.
+        low, high: bounds of a number; a connector's may be narrower than a file's.
+        display: what forms call it; its name if empty.
+    """
+
+    connectors: str
+    rank: int
+    importance: str = "LOW"
+    type: str = ""
+    default: str | EllipsisType | None = ...
+    required: bool = False
+    low: float | None = None
+    high: float | None = None
+    group: str | None = None
+    order: int = -1
+    width: str = "NONE"
+    display: str = ""
+    checkpoint_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +120,7 @@ class Key:
         replacement: for removed keys, what to write instead.
         selects: decides what is copied. Its default copies more than most files ask for, so a line
             that was meant to set it and does not is an error.
+        shown: for keys of MM2's connectors, how Connect shows them; None if it does not.
     """
 
     name: str
@@ -94,6 +142,7 @@ class Key:
     later: bool = False
     replacement: str = ""
     selects: bool = False
+    shown: Shown | None = None
 
     def matches(self, name: str) -> bool:
         """Whether ``name`` (without prefix) is this key."""
@@ -169,6 +218,34 @@ class Key:
         if (self.minimum is not None and number < self.minimum) or (self.nonzero and not number):
             return False
         return number <= (_INT_MAX if self.type is Type.INT else 2**63 - 1)
+
+
+class _Texts(Protocol):
+    @property
+    def texts(self) -> Mapping[str, str]: ...
+
+
+class Setting(Generic[T]):
+    """A row of the table that is read: an attribute, whose value is the text of its key, typed."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        type_: Type,
+        read: Callable[[str], T],
+        name: str,
+        doc: str,
+        **more: Any,
+    ) -> None:
+        self.key = Key(name, type_, doc, scope, **more)
+        self._read = read
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Setting[T]: ...
+    @overload
+    def __get__(self, instance: _Texts, owner: type) -> T: ...
+    def __get__(self, instance: _Texts | None, owner: type) -> Setting[T] | T:
+        return self if instance is None else self._read(instance.texts[self.key.name])
 
 
 def split_list(value: str) -> tuple[str, ...]:

@@ -9,13 +9,14 @@ from functools import cache
 from heliograph.config.client_keys import CLIENT_KEYS, ROLES, WORKER_KEYS
 from heliograph.config.flow_keys import FLOW_KEYS, TOP_KEYS
 from heliograph.config.key import Key, Scope, Status, Type
+from heliograph.config.worker_keys import CONNECT_KEYS, REST_KEYS
 
 __all__ = [
     "CLIENT_PREFIXES", "KEYS", "Key", "Scope", "Status", "Type",
     "client_key", "find", "find_anywhere", "flow_key", "nearest",
 ]  # fmt: skip
 
-KEYS: tuple[Key, ...] = TOP_KEYS + FLOW_KEYS + CLIENT_KEYS + WORKER_KEYS
+KEYS: tuple[Key, ...] = TOP_KEYS + REST_KEYS + FLOW_KEYS + CLIENT_KEYS + WORKER_KEYS + CONNECT_KEYS
 
 _SIDES = ("source.", "target.")
 CLIENT_PREFIXES: tuple[tuple[str, str], ...] = (
@@ -59,7 +60,7 @@ def find_anywhere(name: str) -> Key | None:
     """The key that ``name`` ends in, whatever aliases and prefixes stand before it."""
     rest = name
     while True:
-        for scope in (Scope.TOP, Scope.FLOW, Scope.CLIENT, Scope.WORKER):
+        for scope in (Scope.TOP, Scope.FLOW, Scope.CLIENT, Scope.WORKER, Scope.CONNECT):
             key = find(scope, rest)
             if key is not None:
                 return key

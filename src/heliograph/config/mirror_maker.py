@@ -20,7 +20,7 @@ from heliograph.config.validation import check_aliases, check_entries, check_flo
 from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings, Flow
 
-__all__ = ["MirrorMakerConfig"]
+__all__ = ["FlowLoader", "MirrorMakerConfig", "check_readers", "parse_file"]
 
 _DEFAULTED = ("auto.offset.reset", "isolation.level")
 _PLUGIN_SETTINGS = "heliograph.plugin."
@@ -98,8 +98,8 @@ def _read(
     aliases = check_aliases(properties, providers, problems)
     check_entries(properties, aliases, providers, problems)
     _check_filter(clusters, aliases, problems)
-    loader = _Loader(properties, providers, problems)
-    pairs = loader.pairs(aliases)
+    loader = FlowLoader(Precedence(Path(problems.name).name, properties), providers, problems)
+    pairs = _pairs(aliases, properties, loader)
     flows = tuple(loader.flow(flow) for flow in pairs if not clusters or flow.target in clusters)
     if problems.errors:
         pass  # A flow that does not exist is a consequence of them.
@@ -116,14 +116,18 @@ def _read(
         problems.error("config.no-flows", "--clusters", text)
     problems.raise_if_any()
     if path is not None:
-        _check_readers(path, properties, problems)
+        check_readers(path, properties, problems)
     return MirrorMakerConfig(
         problems.name, aliases, flows, tuple(problems.warnings), providers, properties.entries
     )
 
 
-def parse_file(path: Path) -> Properties:
+def parse_file(
+    path: Path, what: str = "the mm2.properties that MirrorMaker 2 would be given"
+) -> Properties:
     """Reads a properties file as UTF-8, or as ISO 8859-1 (Java's encoding) if it is not UTF-8.
+
+    ``what`` says which file is meant, for the error of one that is not there.
 
     Raises:
         ConfigError: ``config.file-missing``, ``config.file-unreadable`` or ``config.syntax``.
@@ -134,7 +138,7 @@ def parse_file(path: Path) -> Properties:
         raise ConfigError(
             "config.file-missing",
             f"there is no file {path}",
-            "check the path; it is the mm2.properties that MirrorMaker 2 would be given",
+            f"check the path; it is {what}",
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -152,7 +156,7 @@ def parse_file(path: Path) -> Properties:
         raise ConfigError(error.code, f"{path}: {error.args[0]}", error.hint) from None
 
 
-def _check_readers(path: Path, properties: Properties, problems: Problems) -> None:
+def check_readers(path: Path, properties: Properties, problems: Problems) -> None:
     """Warn if others can read secrets that are written into the file."""
     try:
         mode = path.stat().st_mode
@@ -182,28 +186,37 @@ def _check_filter(clusters: Sequence[str], aliases: Sequence[str], problems: Pro
             )
 
 
-class _Loader:
+def _pairs(aliases: Sequence[str], properties: Properties, loader: FlowLoader) -> list[Flow]:
+    """MM2's clusterPairs: a pair exists if it is enabled by name or emits heartbeats."""
+
+    def exists(flow: Flow) -> bool:
+        # As in MM2, a top-level "enabled" alone makes no pair; it only counts once one exists.
+        written = properties.get(f"{flow}.enabled") is not None
+        settings = loader.settings(flow)
+        return (written and settings.enabled) or settings.emit_heartbeats_enabled
+
+    pairs = (Flow(source, target) for source in aliases for target in aliases)
+    return [flow for flow in pairs if flow.source != flow.target and exists(flow)]
+
+
+class FlowLoader:
+    """Makes flows of what is written, by a precedence; a file's, or that of a connector.
+
+    ``prefixes`` says what stands before a cluster's keys, by source and target; its alias if not
+    given.
+    """
+
     def __init__(
         self,
-        properties: Properties,
+        precedence: Precedence,
         providers: Mapping[str, Mapping[str, str]],
         problems: Problems,
+        prefixes: Mapping[str, str] | None = None,
     ) -> None:
-        self._precedence = Precedence(Path(problems.name).name, properties)
-        self._properties = properties
+        self._precedence = precedence
         self._providers = providers
         self._problems = problems
-
-    def pairs(self, aliases: Sequence[str]) -> list[Flow]:
-        """MM2's clusterPairs: a pair exists if it is enabled by name or emits heartbeats."""
-        pairs = (Flow(source, target) for source in aliases for target in aliases)
-        return [flow for flow in pairs if flow.source != flow.target and self._exists(flow)]
-
-    def _exists(self, flow: Flow) -> bool:
-        # As in MM2, a top-level "enabled" alone makes no pair; it only counts once one exists.
-        written = self._properties.get(f"{flow}.enabled") is not None
-        settings = self.settings(flow)
-        return (written and settings.enabled) or settings.emit_heartbeats_enabled
+        self._prefixes = prefixes or {}
 
     def settings(self, flow: Flow) -> FlowSettings:
         """The values of the flow's own keys."""
@@ -230,7 +243,7 @@ class _Loader:
             settings = client_settings(alias, role, found, self._providers)
             # A flow that only emits heartbeats never talks to its source.
             if side == "target" or FlowSettings(texts).enabled:
-                check_client(settings, found, self._problems)
+                check_client(settings, found, self._problems, prefix=self._prefixes.get(side))
             clients[side, role] = settings
             client_effective[f"{side}.{role}"] = found
         consumer = clients["source", "consumer"]

@@ -17,7 +17,7 @@ from heliograph.config.keys import CLIENT_PREFIXES, KEYS, Key, Scope, client_key
 from heliograph.config.problems import Problems
 from heliograph.config.properties import Entry
 
-__all__ = ["Placed", "place", "report_unknown"]
+__all__ = ["Placed", "place", "place_in_connector", "report_in_connector", "report_unknown"]
 
 TYPO_CUTOFF = 0.85
 """From this similarity on an unknown key is taken for a typo, which is an error."""
@@ -68,6 +68,15 @@ def place(name: str, aliases: Sequence[str]) -> Placed:
     known = [r for r in readings if r.key is not None]
     effective = [r for r in known if not r.no_effect]
     return (effective or known or readings)[0]
+
+
+def place_in_connector(name: str) -> Placed:
+    """Places a key of a connector's config, where the keys of a flow have no prefix."""
+    placed = _in_flow("", name)
+    if placed.no_effect:
+        hint = f"write it as source.cluster.{name} or target.cluster.{name}"
+        return replace(placed, no_effect=hint)
+    return placed
 
 
 def _flow_prefixes(name: str, aliases: Sequence[str]) -> list[str]:
@@ -182,11 +191,25 @@ def report_unknown(
     report("config.unknown-key", name, "unknown key", line=line, hint=hint)
 
 
-def _near_selecting(name: str) -> str | None:
+def report_in_connector(entry: Entry, placed: Placed, problems: Problems) -> None:
+    """Reports a connector's key that is not in the table. Connect ignores such keys.
+
+    So it is a warning, unless it was meant to decide what is copied.
+    """
+    # Connectors' keys have no alias before them that could be misspelt.
+    selecting = None if placed.role else _near_selecting(placed.rest, whole=True)
+    near = selecting or nearest(placed.rest, _pool(placed))
+    hint = f"did you mean {placed.prefix}{near}?" if near else ""
+    report = problems.error if selecting else problems.warn
+    report("config.unknown-key", entry.key, "unknown key", line=entry.line, hint=hint)
+
+
+def _near_selecting(name: str, *, whole: bool = False) -> str | None:
     """The key that decides what is copied (`Key.selects`) for which ``name`` may be meant.
 
     Case, separators and the order of words do not count. What stands before a dot may be a
-    misspelt prefix, so the end of a name counts too; but there is more that ends in "enabled".
+    misspelt prefix, so the end of a name counts too, unless only the ``whole`` does; but there is
+    more that ends in "enabled".
     """
     words = _words(name)
     # A name that is known in another place was hardly meant to be another.
@@ -197,7 +220,7 @@ def _near_selecting(name: str) -> str | None:
     best, found = 0.0, None
     for key in (k for k in FLOW_KEYS if k.selects):
         theirs = _words(key.name)
-        for start in range(1 if key.name == "enabled" else len(words)):
+        for start in range(1 if whole or key.name == "enabled" else len(words)):
             ours = words[start:]
             # Two letters in the wrong order leave two thirds of a short word alike.
             cutoff = 0.65 if len(theirs) == 1 and not start else 0.8

@@ -13,7 +13,7 @@ HIDDEN = "[hidden]"
 
 # Spark's own default pattern misses sasl.jaas.config, ssl.keystore.key and basic.auth.user.info.
 _SECRET = re.compile(
-    r"password|passwd|secret|credential|private|jaas|token(?!\.endpoint)|user\.info|access\.?key"
+    r"password|passwd|secret|credential|private|jaas|token(?!\.endpoint|s\.file)|user\.info|access\.?key"
     r"|ssl\.keystore\.key$|apikey|api\.key",
     re.IGNORECASE,
 )

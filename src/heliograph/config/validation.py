@@ -8,13 +8,19 @@ from collections.abc import Mapping, Sequence
 from heliograph.config.flow import FlowConfig
 from heliograph.config.key import Key, split_list
 from heliograph.config.keys import Status
-from heliograph.config.placement import Placed, place, report_unknown
+from heliograph.config.placement import (
+    Placed,
+    place,
+    place_in_connector,
+    report_in_connector,
+    report_unknown,
+)
 from heliograph.config.problems import Problems
 from heliograph.config.properties import Entry, Properties
 from heliograph.config.providers import has_template, resolve
 from heliograph.errors import ConfigError
 
-__all__ = ["check_aliases", "check_entries", "check_flow"]
+__all__ = ["check_aliases", "check_connector_entries", "check_entries", "check_flow"]
 
 _TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]+")
 """What a topic name may consist of (Kafka's Topic.LEGAL_CHARS)."""
@@ -73,7 +79,30 @@ def check_entries(
         _check_value(entry, placed.key, providers, problems)
 
 
-def _report_removed(entry: Entry, placed: Placed, problems: Problems) -> None:
+def check_connector_entries(
+    entries: Mapping[str, Entry], providers: _Providers, problems: Problems
+) -> None:
+    """Checks every key of a connector's config by itself.
+
+    Connect ignores keys that it does not know, and so do we, with a warning; but not if more would
+    be copied than was asked for.
+    """
+    for entry in entries.values():
+        placed = place_in_connector(entry.key)
+        if placed.key is None:
+            report_in_connector(entry, placed, problems)
+        elif placed.key.status is Status.REMOVED:
+            _report_removed(entry, placed, problems, fatal=bool(placed.key.replacement))
+        elif placed.no_effect:
+            message = "has no effect here, as in MirrorMaker 2"
+            problems.warn("config.no-effect", entry.key, message, hint=placed.no_effect)
+        else:
+            _check_value(entry, placed.key, providers, problems)
+
+
+def _report_removed(
+    entry: Entry, placed: Placed, problems: Problems, *, fatal: bool = True
+) -> None:
     key = placed.key
     if key is None:
         return
@@ -81,7 +110,8 @@ def _report_removed(entry: Entry, placed: Placed, problems: Problems) -> None:
     if key.replacement:
         hint = f"write {placed.prefix}{key.replacement} instead"
     message = f"MirrorMaker 2 removed this key in 4.0. {key.doc}"
-    problems.error("config.removed-key", entry.key, message, line=entry.line, hint=hint)
+    report = problems.error if fatal else problems.warn
+    report("config.removed-key", entry.key, message, line=entry.line, hint=hint)
 
 
 def _check_value(entry: Entry, key: Key, providers: _Providers, problems: Problems) -> None:

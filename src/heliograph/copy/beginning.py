@@ -86,7 +86,7 @@ class Beginning:
             earlier += [told.producer[0]] if told.producer is not None else []
             if earlier:
                 eras.append(NewEra(p.place, Era(max(earlier) + 1, 0)))
-            elif p.target in empty and told.end < start:
+            elif p.target in empty and told.end < start and p.lease.move is None:
                 if p.lease.paddable:
                     run = Run(start, start, start)
                 else:

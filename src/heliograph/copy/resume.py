@@ -34,7 +34,8 @@ from heliograph.copy.source_divergence import SourceDivergence
 from heliograph.copy.target_divergence import AddEvent, TargetDivergence
 from heliograph.copy.target_log import misplaced, rebased
 from heliograph.errors import PartitionError
-from heliograph.ledger.codec import Acknowledged, Entry, NewEra
+from heliograph.ledger.codec import Acknowledged, Cut, Entry, Epoch, NewEra
+from heliograph.ledger.epochs import UNKNOWN_EPOCH, EpochMark
 from heliograph.ledger.known import Era, Known
 from heliograph.ledger.order import logs_before_ledger
 from heliograph.ledger.runs import PartitionLedger, Run
@@ -239,7 +240,7 @@ class Resumer:
                 at_once = standing.at_once()
                 if at_once is not None:
                     concluded[p.target] = at_once
-                elif standing.grown and not (p.must_read_tail or p.overrun):
+                elif standing.grown and not (p.must_read_tail or p.overrun or self._moves(p)):
                     self._start_with_tail_unread(p, standing)
         self._divergence.grown({
             p.target: (p, standings[p.target].anchor[1], says[p.target].visible)
@@ -378,6 +379,8 @@ class Resumer:
             self._divergence.heal(p, ledger, sequence, says.end, out_of_place, tail)
             ledger = self._at(p)
         self._upstream.require_intact(p, ledger, sequence, says.end)
+        self._carry_out(p, sequence, says.end)
+        ledger = self._at(p)
         known = known_at(ledger, sequence, says.end, says.epoch)
         if found.new_era:
             # Whoever wrote this may be about to go on, and what we looked at may have moved.
@@ -409,6 +412,23 @@ class Resumer:
             p.require_predecessor_ended()
             self._ledger.write([Entry(p.place, moved, shift=True)])
         self._started(p, position, ledger.after(sequence), known)
+
+    def _moves(self, p: PartitionCopy) -> bool:
+        """Whether an operator's decision has to be carried out."""
+        return p.lease.move is not None and p.lease.move.id not in self._at(p).moves
+
+    def _carry_out(self, p: PartitionCopy, sequence: int, end: int) -> None:
+        """Go on where an operator has decided, once; ``end`` is the target's."""
+        move = p.lease.move
+        if move is None or not self._moves(p):
+            return
+        # Whoever copied before this lease may still write what it had read.
+        p.require_predecessor_ended()
+        assert p.place is not None  # noqa: S101 - set by locate
+        # Of which epoch the record there is, nobody has said.
+        mark = EpochMark(sequence, UNKNOWN_EPOCH, anew=True)
+        cut = Cut(p.place, Run(sequence, move.source, end), move.id)
+        self._ledger.cut(cut, Epoch(p.place, mark))
 
     def _renumber(self, p: PartitionCopy, standing: Standing, known: Known) -> None:
         """Begin a new era at what is known; raises MustWait if another writer was quicker."""

@@ -5,6 +5,7 @@
     shift/<place>/<seq>/<nonce>         -> packed runs, corrected
     packed/<place>/<start seq>/<nonce>  -> all that earlier entries said of a stretch of sequences
     cut/<place>/<seq>/<nonce>           -> a packed run: from here on, the source goes on anew
+    cut/<place>/<seq>/move-<id>         -> the same, because an operator decided so
     epoch/<place>/<seq>/<epoch>/<nonce> -> JSON: leader epoch of the source's records from here on
     inherited/<place>/<target offset>   -> JSON: what MM2 had written to the target before
     era/<place>/<epoch>/<nonce>         -> JSON: the sequence from which this epoch is written
@@ -34,6 +35,8 @@ from heliograph.ledger.known import Era, Known
 from heliograph.ledger.packing import pack, put_varint, take_varint, unpack
 
 _PACKED_VERSION = 1
+#: No nonce begins like that: they are hexadecimal.
+_MOVE = "move-"
 _KNOWN = struct.Struct(">qqqqi")
 
 
@@ -63,10 +66,15 @@ class Entry(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The source lost mirrored records, and goes on at the run's source (PartitionLedger.cut)."""
+    """The source lost mirrored records, and goes on at the run's source (PartitionLedger.cut).
+
+    With ``move``, the id of an operator's decision, it goes on there for no other reason
+    (PartitionLedger.move).
+    """
 
     place: Place
     run: Run
+    move: str = ""
 
 
 class Epoch(NamedTuple):
@@ -129,7 +137,8 @@ def encode_entry(entry: Entry, nonce: str) -> tuple[bytes, bytes]:
 
 def encode_cut(cut: Cut, nonce: str) -> tuple[bytes, bytes]:
     """(key, value) of a cut."""
-    return key_of(cut.place, f"cut/{cut.run.sequence}/{nonce}"), pack([cut.run])
+    last = f"{_MOVE}{cut.move}" if cut.move else nonce
+    return key_of(cut.place, f"cut/{cut.run.sequence}/{last}"), pack([cut.run])
 
 
 def encode_epoch(epoch: Epoch, nonce: str) -> tuple[bytes, bytes]:
@@ -201,7 +210,8 @@ def decode(key: bytes, value: bytes) -> Fact | None:
         if kind == "era":
             return NewEra(place, Era(int(rest[4]), int(json.loads(value)["sequence"])))
         if kind == "cut":
-            return Cut(place, unpack(value)[0])
+            move = rest[5].removeprefix(_MOVE) if rest[5].startswith(_MOVE) else ""
+            return Cut(place, unpack(value)[0], move)
         if kind == "epoch":
             anew = bool(json.loads(value)["anew"])
             return Epoch(place, EpochMark(int(rest[4]), int(rest[5]), anew))

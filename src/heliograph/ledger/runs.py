@@ -28,7 +28,9 @@ class PartitionLedger:
     the source lost records that were mirrored, and goes on with others.
     """
 
-    __slots__ = ("_cuts", "_first", "_lasting", "_runs", "epochs", "eras", "inherited", "known")
+    __slots__ = (
+        "_cuts", "_first", "_lasting", "_runs", "epochs", "eras", "inherited", "known", "moves",
+    )  # fmt: skip
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs = RunColumns()
@@ -46,6 +48,8 @@ class PartitionLedger:
         self.known: Known | None = None
         #: How sequences are written on the wire.
         self.eras = Eras()
+        #: The ids of operators' decisions that were carried out.
+        self.moves: frozenset[str] = frozenset()
         for run in runs:
             self.add(run)
 
@@ -59,6 +63,7 @@ class PartitionLedger:
         made.inherited = self.inherited
         made.known = self.known
         made.eras = self.eras.copy()
+        made.moves = self.moves
         return made
 
     @property
@@ -126,10 +131,25 @@ class PartitionLedger:
         counts, whoever wrote it and however often.
         """
         if self._cuts.get(run.sequence, run.source + 1) > run.source:
-            self._cuts[run.sequence] = run.source
-            index = bisect_left(self._runs.sequences, run.sequence)
-            self._runs.replace(index, len(self._runs), [run])
-            self._lasting = None
+            self._go_on_at(run)
+
+    def move(self, run: Run, move: str) -> None:
+        """An operator decided that the record with ``run.sequence`` is the one at ``run.source``.
+
+        Records from there on that were mirrored before are repeated behind the old copies; those
+        that are skipped have none. Of several moves at a sequence the last counts; each is carried
+        out once.
+        """
+        if move not in self.moves:
+            self.moves |= {move}
+            self._begins_at(run.sequence)
+            self._go_on_at(run)
+
+    def _go_on_at(self, run: Run) -> None:
+        self._cuts[run.sequence] = run.source
+        index = bisect_left(self._runs.sequences, run.sequence)
+        self._runs.replace(index, len(self._runs), [run])
+        self._lasting = None
 
     def replace(self, start: int, until: int | None, runs: Sequence[Run]) -> None:
         """All that is known of the sequences from ``start`` to before ``until`` (None: on) is this.

@@ -152,7 +152,10 @@ class LedgerStore(View):
                     ledger.add(run)
         elif isinstance(fact, Cut):
             self._touched[fact.place] = offset
-            self._to_change(fact.place).cut(fact.run)
+            if fact.move:
+                self._to_change(fact.place).move(fact.run, fact.move)
+            else:
+                self._to_change(fact.place).cut(fact.run)
         elif isinstance(fact, Epoch):
             self._to_change(fact.place).epochs.enter(fact.mark)
         elif isinstance(fact, Packed):

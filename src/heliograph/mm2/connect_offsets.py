@@ -2,6 +2,7 @@
 
 Positions: key ``["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"t"}]``, value
 ``{"offset":N}``, where N is the last source offset that was mirrored; no value: none any more.
+Connect compares keys byte by byte: no blanks, members in this order, text as plain UTF-8.
 Tasks: key ``task-<connector>-<n>``, value ``{"properties":{...}}`` with the partitions that the
 task mirrors; ``commit-<connector>`` says how many tasks count.
 """
@@ -9,22 +10,50 @@ task mirrors; ``commit-<connector>`` says how many tasks count.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from heliograph.batch.header import batches
 from heliograph.batch.pieces import AbortedTransactions
-from heliograph.batch.records import decode
+from heliograph.batch.records import Record, build, decode
+from heliograph.ledger.topic_log import Pair, batches_of
+from heliograph.mm2.partitioner import partition_of
 from heliograph.model import TopicPartition
+from heliograph.wire.admin import by_leader
 from heliograph.wire.cluster import ClusterClient
-from heliograph.wire.errors import TOPIC_AUTHORIZATION_FAILED, BrokerError
+from heliograph.wire.errors import (
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    BrokerError,
+    ConnectionFailed,
+    check,
+)
 from heliograph.wire.fetch import Fetched
+from heliograph.wire.metadata import Metadata
+from heliograph.wire.produce import Producer
 from heliograph.wire.ranges import read_ranges
+from heliograph.wire.rights import reason
 
-__all__ = ["LatestRecords", "StoredPosition", "assigned_partitions", "decode_position"]
+__all__ = [
+    "LatestRecords",
+    "StoredPosition",
+    "append_by_key",
+    "assigned_partitions",
+    "decode_position",
+    "encode_position",
+    "position_key",
+]
 
 _TASK, _COMMIT = b"task-", b"commit-"
+#: The header of positions that Heliograph writes in MM2's place.
+_OURS = ("heliograph", b"")
 _CHUNK_BYTES = 1 << 20
+#: How long an append goes on trying through leader changes and reconnects.
+_PATIENCE_SECONDS = 30.0
+#: Every client can read it.
+_LZ4 = 3
 
 
 class StoredPosition(NamedTuple):
@@ -46,8 +75,11 @@ class LatestRecords:
         self._client = client
         self.topic = topic
         self._next: dict[TopicPartition, int] = {}
+        self._topic_id: uuid.UUID | None = None
         #: Key -> (value, whether it was written in a transaction).
         self.all: dict[bytes, tuple[bytes, bool]] = {}
+        #: Those of the keys whose last record Heliograph wrote.
+        self.ours: set[bytes] = set()
 
     def refresh(self) -> bool:
         """Read on to the end as it is now; returns whether there is such a topic.
@@ -61,6 +93,12 @@ class LatestRecords:
         found = metadata.topics.get(self.topic)
         if found is None:
             return False
+        if found.topic_id != self._topic_id:
+            # The first look, or the topic was created anew.
+            self._topic_id = found.topic_id
+            self._next.clear()
+            self.all.clear()
+            self.ours.clear()
         for index in found.partitions:
             self._next.setdefault(TopicPartition(self.topic, index), 0)
         refused = read_ranges(
@@ -83,15 +121,89 @@ class LatestRecords:
                 for record in decode(batch):
                     if record.offset >= fetched.offset and record.key is not None:
                         self._keep(record.key, record.value, in_transaction)
+                        if record.value is not None and _OURS in record.headers:
+                            self.ours.add(record.key)
             following = header.last_offset + 1
         self._next[fetched.partition] = following
         return following
 
     def _keep(self, key: bytes, value: bytes | None, in_transaction: bool) -> None:
+        self.ours.discard(key)
         if value is None:
             self.all.pop(key, None)
         else:
             self.all[key] = (value, in_transaction)
+
+
+def append_by_key(
+    client: ClusterClient, topic: str, pairs: Sequence[Pair], *, marked: bool = False
+) -> None:
+    """Append records, each to its key's partition; durable when it returns.
+
+    One batch for each partition, in one request to each leader. At least once, and in the order of
+    ``pairs`` for each key. ``marked`` records have a header that tells them from MM2's; Connect
+    does not read it. Raises WireError.
+    """
+    headers = [_OURS] if marked else []
+
+    def call() -> None:
+        metadata = client.metadata([topic])
+        count = len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
+        if not count:
+            what = f"looking for {topic} on cluster {client.alias}"
+            raise BrokerError(UNKNOWN_TOPIC_OR_PARTITION, what)
+        parts: dict[TopicPartition, list[Pair]] = {}
+        for pair in pairs:
+            where = TopicPartition(topic, partition_of(pair[0], count))
+            parts.setdefault(where, []).append(pair)
+        waiting = {where: list(batches_of(part)) for where, part in parts.items()}
+        while waiting:
+            now = {where: left.pop(0) for where, left in waiting.items()}
+            _append_each(client, metadata, now, headers)
+            waiting = {where: left for where, left in waiting.items() if left}
+
+    client.retry(call, _PATIENCE_SECONDS)
+
+
+def _append_each(
+    client: ClusterClient,
+    metadata: Metadata,
+    parts: Mapping[TopicPartition, Sequence[Pair]],
+    headers: Sequence[tuple[str, bytes]],
+) -> None:
+    """One batch for each of some partitions of one topic."""
+    now = int(time.time() * 1000)
+    leaders = by_leader(metadata, parts)
+    led = sum(len(indexes) for topics in leaders.values() for indexes in topics.values())
+    if led < len(parts):
+        raise ConnectionFailed(f"some partitions of {client.alias} have no leader")
+    for leader, topics in leaders.items():
+        ids = {topic: metadata.topics[topic].topic_id for topic in topics}
+        mine = [TopicPartition(topic, i) for topic, indexes in topics.items() for i in indexes]
+        built = [
+            (where, build((Record(0, now, *pair, headers) for pair in parts[where]), codec=_LZ4))
+            for where in mine
+        ]
+        with client.lent(leader) as connection:
+            answers = Producer(connection, ids).call(built, client.request_timeout)
+        for where, error, _, _, message, _ in answers:
+            why = reason(client.settings, error, "Write", where.topic, message)
+            check(error, f"writing {where} of cluster {client.alias}", why)
+
+
+def position_key(connector: str, cluster: str, partition: TopicPartition) -> bytes:
+    """The key of a position of MirrorSourceConnector, by the connector's name; byte-exact."""
+    # In the order of Java's HashMap of these three.
+    where = {"cluster": cluster, "partition": partition.partition, "topic": partition.topic}
+    return _compact([connector, where])
+
+
+def encode_position(
+    connector: str, cluster: str, partition: TopicPartition, offset: int | None
+) -> Pair:
+    """(key, value) of a position; ``offset`` is the last one mirrored, None resets it."""
+    value = None if offset is None else _compact({"offset": offset})
+    return position_key(connector, cluster, partition), value
 
 
 def decode_position(
@@ -135,6 +247,10 @@ def assigned_partitions(records: Iterable[tuple[bytes, bytes]]) -> set[TopicPart
 def _partition(text: str) -> TopicPartition:
     topic, _, index = text.strip().rpartition("-")
     return TopicPartition(topic, int(index))
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _parsed(text: bytes) -> Any:

@@ -194,7 +194,10 @@ def why_translated(runs: Sequence[Run], target_topic: str) -> str:
     skipped = run.source - before.source - count
     others = run.target - before.target - count
     if skipped < 0:
-        return f"the source went back by {-skipped:,} offset(s) there"
+        return (
+            f"copying went back by {-skipped:,} offset(s) of the source there: it had lost records,"
+            " or an operator decided so"
+        )
     if skipped > others:
         return f"{skipped - others:,} source offset(s) before that could not be mirrored"
     return f"{others - skipped:,} record(s) in {target_topic} are not from this mirror"

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from heliograph.claims.flow_claim import FlowClaim
 from heliograph.claims.registry import Registry
@@ -21,10 +21,13 @@ from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.codec import Signature
 from heliograph.ledger.flow_ledger import FlowLedger
 from heliograph.ledger.follower import LedgerFollower
+from heliograph.ledger.moves import forget_moves, moves_in
+from heliograph.mm2.connect_offsets import LatestRecords
 from heliograph.model import (
     ClientSettings,
     FlowContext,
     LeasedPartition,
+    Move,
     OffsetSyncsTopic,
     TopicPartition,
 )
@@ -56,13 +59,32 @@ QUICK_REQUEST_SECONDS = 5.0
 _CONNECTING = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
 
 
+#: From remote topics, by source topic, to the reasons why some are left to others.
+Admit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsStore:
+    """Where MM2 would look for the positions of a flow: cluster, topic, and under which name."""
+
+    cluster: ClientSettings
+    topic: str
+    connector: str
+
+    @classmethod
+    def of(cls, config: FlowConfig) -> PositionsStore:
+        """Where an MM2 without a Connect cluster has them: on the target."""
+        return cls(config.target_admin, config.mm2_offsets_topic, "MirrorSourceConnector")
+
+
 class FlowRuntime:
     """A flow that was configured. `open_target` suffices for heartbeats, `open` for the rest.
 
     ``plan`` is replaced as a whole by each refresh, so readers in other threads see one or the
     other, never a mixture. ``changed_hands`` is called, in a thread of the claim, when this mirror
     takes the flow over or loses it. ``name`` tells flows of one pair of clusters apart: each has a
-    claim of its own. Without one the flow is named after its clusters.
+    claim of its own. Without one the flow is named after its clusters. ``admit`` says which source
+    topics others have: they are left to them. ``positions`` is where they are stored for MM2.
     """
 
     def __init__(
@@ -71,6 +93,8 @@ class FlowRuntime:
         changed_hands: Callable[[], None] | None = None,
         *,
         name: str = "",
+        admit: Admit | None = None,
+        positions: PositionsStore | None = None,
     ) -> None:
         self.config = config
         self.flow = config.flow
@@ -92,6 +116,14 @@ class FlowRuntime:
         self._refreshing = threading.Lock()
         self._topics_made = False
         self._told_undeletable = False
+        self._admit = admit
+        self.positions = positions or PositionsStore.of(config)
+        #: Topics that are left to others, with the reason.
+        self._refused: Mapping[str, str] = {}
+        #: Source topics that an operator lets rest.
+        self.paused_topics: frozenset[str] = frozenset()
+        #: Whether remote topics are this mirror's to create.
+        self._creates = True
 
     def client(
         self, settings: ClientSettings, request_timeout: float = REQUEST_TIMEOUT_SECONDS
@@ -167,10 +199,11 @@ class FlowRuntime:
         except (WireError, ConfigError) as error:
             raise StartError("flow.start", f"flow {self.name}: {error}") from error
 
-    def open(self, *, once: bool = False) -> None:
+    def open(self, *, once: bool = False, copies: bool = True) -> None:
         """Connect, create internal topics, claim, sign, and plan; raises StartError.
 
-        Only of an enabled flow whose target is open. With ``once`` there are ``goals``.
+        Only of an enabled flow whose target is open. With ``once`` there are ``goals``. A flow that
+        does not copy here creates no remote topics, and takes nothing over from MM2.
         """
         config = self.config
         assert self._target is not None  # noqa: S101 - open
@@ -187,12 +220,15 @@ class FlowRuntime:
             registry = self._claim()
             self._sign(source, target, registry)
             self._refresh = refresh
-            self._take_over = TakeOver(
-                config,
-                self.client(config.source_client),
-                self.client(config.target_client),
-                self.ledger.store,
-            )
+            self._creates = copies
+            if copies:
+                self._take_over = TakeOver(
+                    config,
+                    self.client(config.source_client),
+                    self.client(config.target_client),
+                    self.ledger.store,
+                    LatestRecords(self.client(self.positions.cluster), self.positions.topic),
+                )
             self.refresh_topics()
             self._refuse_unusable()
             self._refuse_mm2()
@@ -327,14 +363,27 @@ class FlowRuntime:
             shared=self.config.on_unknown_target == "append",
         )  # fmt: skip
 
+    def _forget_moves(self) -> None:
+        moves, store = self.moves(), self.ledger.store
+        done = [
+            p for p, move in moves.items()
+            if p in self.plan.partitions and move.id in store.at(place_of(self.plan, p)).moves
+        ]  # fmt: skip
+        if done:
+            forget_moves(self.ledger.memory, done)
+
+    def moves(self) -> Mapping[TopicPartition, Move]:
+        """Where operators have decided to go on, by partition; executors carry each out once."""
+        return moves_in(self.ledger.memory)
+
     # -- what there is to mirror --------------------------------------------------------------
 
     @property
     def leasable(self) -> AbstractSet[TopicPartition]:
         """The partitions of the plan that may be leased; the others have to wait."""
-        undecided = self._take_over.undecided if self._take_over is not None else None
+        waiting = self.waiting
         partitions = self.plan.partitions.keys()
-        return partitions - undecided if undecided else partitions
+        return partitions - waiting.keys() if waiting else partitions
 
     @property
     def unsettled(self) -> bool:
@@ -346,7 +395,11 @@ class FlowRuntime:
     def waiting(self) -> Mapping[TopicPartition, str]:
         """Partitions that cannot be begun yet though nothing is wrong, with the reason."""
         undecided = self._take_over.undecided if self._take_over is not None else ()
-        return dict.fromkeys(undecided, BEING_LOOKED_AT)
+        waiting = dict.fromkeys(undecided, BEING_LOOKED_AT)
+        held = {**dict.fromkeys(self.paused_topics, "its topic is paused"), **self._refused}
+        if held:
+            waiting |= {p: held[p.topic] for p in self.plan.partitions if p.topic in held}
+        return waiting
 
     def not_leasable(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Of the wanted partitions those that cannot be leased, with the reason."""
@@ -381,7 +434,7 @@ class FlowRuntime:
 
     def _refresh_with(self, refresh: TopicRefresh) -> bool:
         before, leasable = self.plan, set(self.leasable)
-        create = not self.stands_by
+        create = self._creates and not self.stands_by
         plan = refresh.refresh(create=create)
         self._topics_made = self._topics_made or create
         if self._take_over is not None:
@@ -390,6 +443,12 @@ class FlowRuntime:
             self._take_over.settle(plan, may_write=create)
             if before.source is not None and self._take_over.running != told:
                 log.warning("%s", self._take_over.running or f"{self.name}: MM2 has stopped")
+        if self._admit is not None:
+            # Before leases can name these topics.
+            refused = self._admit(plan.remote)
+            for topic in sorted(refused.keys() - self._refused.keys()):
+                log.warning("%s: %s", self.name, refused[topic])
+            self._refused = refused
         for problem in plan.problems:
             if problem not in before.problems:
                 log.warning("%s: %s", self.name, problem)
@@ -402,6 +461,7 @@ class FlowRuntime:
                 self.name, topic, self.flow.source,
             )  # fmt: skip
         self.plan = plan
+        self._forget_moves()
         self._tell_undeletable()
         if new and before.source is not None and create:
             topics = sorted({p.topic for p in new})

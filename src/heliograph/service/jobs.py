@@ -16,6 +16,7 @@ from heliograph.control.groups.shared_partitions import FlowMeeting
 from heliograph.control.groups.translated import GroupTranslation
 from heliograph.control.heartbeats import HeartbeatEmitter
 from heliograph.control.ledger_care import LedgerCare
+from heliograph.control.positions import FlowView, OffsetsTopic, PositionWriter
 from heliograph.control.scheduler import Details
 from heliograph.control.topics.config_sync import ConfigSync
 from heliograph.control.topics.deletion import DeletionWatch
@@ -44,6 +45,8 @@ _GROUPS_FIRST_SECONDS = 4.0
 _YOUNG = 0.5
 #: The ledger: not while the mirror starts, and often enough for a few MB of entries in between.
 _TEND_FIRST_SECONDS, _TEND_SECONDS = 60.0, 300.0
+#: As Connect's offset.flush.interval.ms, but often enough that a kill leaves little to repeat.
+_POSITIONS_SECONDS = 10.0
 
 
 def _nothing() -> None:
@@ -60,6 +63,7 @@ class ControlJob:
         first_after_seconds: for what the start of the mirror need not wait for.
         details: what the last run has to say, one reason a subject, for the status.
         at_end: a last run for ``--once``, when all is copied; never beside another run.
+        at_stop: a last run when the part stops in order, after its leases have ended.
         part: the part of the flow that it belongs to.
     """
 
@@ -70,6 +74,7 @@ class ControlJob:
     details: Details | None = None
     at_end: Callable[[], object] = _nothing
     part: str = COPYING
+    at_stop: Callable[[], object] = _nothing
 
 
 def jobs_of(part: str, runtime: FlowRuntime, monitor: FlowMonitor | None) -> Iterator[ControlJob]:
@@ -101,6 +106,7 @@ def _copying(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]
     if restarting_codes(config):
         yield _restarted_topics(runtime, monitor)
     yield _open_transactions(runtime, monitor)
+    yield _positions(runtime, monitor)
 
 
 def _heartbeats(runtime: FlowRuntime) -> ControlJob:
@@ -213,6 +219,42 @@ def _restarted_topics(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
         restart.restart,
         _SETTLED_SECONDS,
         restart.details,
+    )
+
+
+def _positions(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
+    config = runtime.config
+    store = runtime.positions
+    topic = OffsetsTopic(
+        runtime.client(store.cluster),
+        store.topic,
+        config.ledger_topic_replication_factor,
+        store.connector,
+        runtime.flow.source,
+    )
+
+    def finish() -> None:
+        # Where the logs end now: what was measured before the last lease ended is too little.
+        monitor.measure()
+        writer.write(fresh=True)
+
+    view = FlowView(
+        lambda: runtime.plan,
+        lambda: runtime.leasable,
+        runtime.ledger.store,
+        monitor.reached,
+        runtime.moves,
+        lambda: runtime.holds,
+    )
+    writer = PositionWriter(topic, view, config.admin_timeout_ms)
+    return ControlJob(
+        f"writing positions of {runtime.flow} for MM2",
+        _POSITIONS_SECONDS,
+        writer.write,
+        _SETTLED_SECONDS,
+        writer.details,
+        partial(writer.write, fresh=True),
+        at_stop=finish,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from heliograph.config import FlowConfig, MirrorMakerConfig
 from heliograph.copy.lease_report import LeaseReport
@@ -13,6 +13,7 @@ from heliograph.errors import HeliographError, StartError
 from heliograph.model import DriverAddress
 from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
+from heliograph.service.flow import Admit, PositionsStore
 from heliograph.service.reports import ReportServer
 from heliograph.service.snapshot import MirrorSnapshot
 from heliograph.service.supervisor import FlowSupervisor, Services
@@ -33,8 +34,9 @@ class Mirror:
     """
 
     def __init__(
-        self, config: MirrorMakerConfig, master: str | None = None, *, once: bool = False
+        self, config: MirrorMakerConfig | None, master: str | None = None, *, once: bool = False
     ) -> None:
+        """Make a mirror of the flows of ``config``; without one it has those of `launch`."""
         self.events = EventBus()
         self._engine = Engine(master, self.events)
         self._reports = ReportServer(self._hear)
@@ -48,7 +50,7 @@ class Mirror:
         self._supervisors: dict[str, FlowSupervisor] = {}
         self._started_at = time.time()
         self._stopped = threading.Event()
-        for flow in config.flows:
+        for flow in config.flows if config is not None else ():
             self._add(flow)
 
     def _add(self, config: FlowConfig) -> FlowSupervisor:
@@ -153,6 +155,34 @@ class Mirror:
                 self._add(flow).start()
                 told.append(f"{name}: new; it is started")
             return told
+
+    def launch(
+        self,
+        name: str,
+        config: FlowConfig,
+        parts: Collection[str],
+        *,
+        admit: Admit | None = None,
+        positions: PositionsStore | None = None,
+    ) -> FlowSupervisor:
+        """Start one more flow, or parts of one, under a name that no other has."""
+        with self._lock:
+            made = FlowSupervisor(
+                config, self._services, name=name, parts=parts, admit=admit, positions=positions
+            )
+            self._supervisors[name] = made
+        if made.copies:
+            self._engine.begin()
+        made.start()
+        return made
+
+    def retire(self, name: str) -> FlowSupervisor | None:
+        """Stop a flow and forget it; returns its supervisor, to be joined."""
+        with self._lock:
+            supervisor = self._supervisors.pop(name, None)
+        if supervisor is not None:
+            supervisor.stop()
+        return supervisor
 
     def supervisor(self, flow: str) -> FlowSupervisor:
         """The supervisor of a flow, to pause, resume or restart it; raises KeyError."""

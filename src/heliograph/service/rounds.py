@@ -129,13 +129,14 @@ class FlowLeases:
 
     def _lease(self, group: Sequence[TopicPartition], starts_at: float, deadline: float) -> Lease:
         names = self.runtime.plan.partitions
-        failing = self.monitor.failing()
+        failing, moves = self.monitor.failing(), self.runtime.moves()
         reached = {p: self.monitor.reached(p) for p in group}
         until = self.goals.until if self.goals is not None else None
         leased = tuple(
             replace(
                 self.runtime.leased(p, until(p) if until is not None else None),
-                failing=failing.get(p), reached_in=reached[p][0], reached=reached[p][1],
+                failing=failing.get(p), move=moves.get(p),
+                reached_in=reached[p][0], reached=reached[p][1],
             )
             for p in group if p in names
         )  # fmt: skip

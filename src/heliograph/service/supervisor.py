@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +31,7 @@ from heliograph.errors import HeliographError, StartError
 from heliograph.model import DriverAddress
 from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus, FlowEvent
-from heliograph.service.flow import FlowRuntime
+from heliograph.service.flow import Admit, FlowRuntime, PositionsStore
 from heliograph.service.jobs import ControlJob, jobs_of
 from heliograph.service.monitor import FlowMonitor
 from heliograph.service.once import Goals
@@ -62,7 +62,7 @@ _LOOKED_AT_PER_SECOND = 2000
 _AGAIN_SECONDS = 0.5
 #: What cannot be started is tried again after so long; twice as long after each failure.
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 30.0
-_ENDED_EVERY_SECONDS = 0.02
+_ENDED_EVERY_SECONDS, _CANCEL_EVERY_SECONDS = 0.02, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,36 @@ class FlowSupervisor:
     """Runs one flow. See the module's description."""
 
     def __init__(
-        self, config: FlowConfig, services: Services, *, name: str = "", once: bool = False
+        self,
+        config: FlowConfig,
+        services: Services,
+        *,
+        name: str = "",
+        once: bool = False,
+        parts: Collection[str] = PARTS,
+        admit: Admit | None = None,
+        positions: PositionsStore | None = None,
     ) -> None:
-        """``name`` tells several flows of one pair of clusters apart; ``once``: copy, then end."""
+        """Describe the flow.
+
+        Args:
+            config: what it does.
+            services: what it shares with other flows.
+            name: tells several flows of one pair of clusters apart.
+            once: copy what is there, then end.
+            parts: those that this supervisor may run; others run elsewhere, or not at all.
+            admit: see `FlowRuntime`.
+            positions: see `FlowRuntime`.
+        """
         self.config = config
+        self._offered = frozenset(parts)
+        self._admit = admit
+        self._positions = positions
         self.name = name or str(config.flow)
         self._scope = name
         self._services = services
         self._once = once
-        self._parts = {part: _Part() for part in PARTS if _is_on(part, config)}
+        self._parts = {part: _Part() for part in PARTS if self._is_on(part, config)}
         self._life = Life(FlowState.STARTING, since=time.time())
         #: What was known at the end.
         self._last: FlowSnapshot | None = None
@@ -121,6 +142,7 @@ class FlowSupervisor:
         #: From when on no lease that was handed out so far can be running.
         self._clear_from = 0.0
         self._wanted_config = config
+        self._paused_topics: frozenset[str] = frozenset()
         self._stopping = self._reopen = False
         self._restart: set[str] = set()
         self._retry_at = 0.0
@@ -148,6 +170,18 @@ class FlowSupervisor:
     def resume(self, *parts: str) -> None:
         """Let parts go on, all by default."""
         self._want(parts, wanted=True)
+
+    def pause_topics(self, *topics: str) -> None:
+        """Let source topics rest, until `resume_topics` or the end of this process."""
+        with self._changed:
+            self._paused_topics |= set(topics)
+            self._wake()
+
+    def resume_topics(self, *topics: str) -> None:
+        """Let source topics go on."""
+        with self._changed:
+            self._paused_topics -= set(topics)
+            self._wake()
 
     def _want(self, parts: tuple[str, ...], *, wanted: bool) -> None:
         with self._changed:
@@ -195,8 +229,8 @@ class FlowSupervisor:
 
     @property
     def copies(self) -> bool:
-        """Whether the flow is to copy anything."""
-        return self.config.enabled
+        """Whether the flow is to copy anything here."""
+        return self.config.enabled and COPYING in self._offered
 
     @property
     def wanted(self) -> FlowConfig:
@@ -324,6 +358,31 @@ class FlowSupervisor:
         for part in self._parts.values():
             if not part.wanted and not part.running and part.life.state is not FlowState.PAUSED:
                 self._note([part], FlowState.PAUSED)
+        self._hold_topics()
+
+    def _hold_topics(self) -> None:
+        """Lease what is not paused; leases that name what is paused are ended."""
+        runtime = self._runtime
+        if runtime is None or runtime.paused_topics == self._paused_topics:
+            return
+        before, runtime.paused_topics = set(runtime.leasable), self._paused_topics
+        if self._keeper is not None:
+            if before - runtime.leasable:
+                self._end_leases()
+                self._start_rounds(runtime)
+            else:
+                self._keeper.changed()
+
+    def _is_on(self, part: str, config: FlowConfig) -> bool:
+        """Whether the configuration asks for a part of the flow, and it may run here."""
+        if part not in self._offered:
+            return False
+        if part == HEARTBEATS:
+            return config.emit_heartbeats_enabled
+        if part == CHECKPOINTS:
+            groups = config.emit_checkpoints_enabled or config.sync_group_offsets_enabled
+            return config.enabled and groups
+        return config.enabled
 
     def _take(self, config: FlowConfig) -> None:
         """The configuration that parts which start from now on go by."""
@@ -331,7 +390,7 @@ class FlowSupervisor:
         if self._runtime is not None:
             self._runtime.config = config
         for name in PARTS:
-            if _is_on(name, config):
+            if self._is_on(name, config):
                 self._parts.setdefault(name, _Part())
             elif name in self._parts:
                 self._stop_part(name)
@@ -342,7 +401,7 @@ class FlowSupervisor:
             runtime = self._open_target()
             if HEARTBEATS in self._parts:
                 self._start_part(HEARTBEATS)
-            if self.config.enabled:
+            if self._parts.keys() & {COPYING, CHECKPOINTS}:
                 self._open(runtime)
                 for name in (COPYING, CHECKPOINTS):
                     if name in self._parts:
@@ -383,7 +442,11 @@ class FlowSupervisor:
 
     def _open_target(self) -> FlowRuntime:
         if self._runtime is None:
-            self._runtime = FlowRuntime(self.config, self._changed_hands, name=self._scope)
+            self._runtime = FlowRuntime(
+                self.config, self._changed_hands, name=self._scope, admit=self._admit,
+                positions=self._positions,
+            )  # fmt: skip
+            self._runtime.paused_topics = self._paused_topics
         with self._step(f"cluster {self.config.flow.target}"):
             self._runtime.open_target()
         return self._runtime
@@ -393,10 +456,11 @@ class FlowSupervisor:
         if self._opened:
             return
         with self._step(f"cluster {self.config.flow.source} and the topics of {self.name}"):
-            runtime.open(once=self._once)
-        engine, config = self._services.engine, self.config
-        engine.await_start()
-        engine.check_secrets([config.source_client, config.target_client])
+            runtime.open(once=self._once, copies=self.copies)
+        if self.copies:
+            engine, config = self._services.engine, self.config
+            engine.await_start()
+            engine.check_secrets([config.source_client, config.target_client])
         self._monitor = monitor = FlowMonitor(runtime, self._services.events)
         self._watching = watching = Scheduler(tell=self._services.events.job_ran)
         watching.repeat(
@@ -434,7 +498,7 @@ class FlowSupervisor:
                 details=job.details,
             )  # fmt: skip
             part.jobs.append((job, running))
-        if name != COPYING:
+        if name != (COPYING if self.copies else CHECKPOINTS):
             return
         part.scheduler.repeat(
             partial(_unless_standing_by, runtime, self._look_again), _AGAIN_SECONDS,
@@ -476,7 +540,22 @@ class FlowSupervisor:
             part.scheduler = None
         if name == COPYING:
             self._end_leases()
+        if part.running:
+            self._run_last(part)
         part.running = False
+
+    def _run_last(self, part: _Part) -> None:
+        """The last run of each job that has one when its part stops."""
+        runtime = self._runtime
+        for job, running in part.jobs:
+            if runtime is None or not runtime.holds or not running.acquire(blocking=False):
+                continue
+            try:
+                job.at_stop()
+            except (WireError, HeliographError) as error:
+                log.warning("%s: %s", job.description, error)
+            finally:
+                running.release()
 
     def _end_leases(self) -> None:
         """Have this flow's tasks end, in order if they can."""
@@ -486,10 +565,14 @@ class FlowSupervisor:
         keeper.stop()
         keeper.join(KILLED_SECONDS)
         self._services.reports.end_leases(self.name)
-        # Those that wait for the next round, and those that do not answer.
-        self._services.engine.cancel_rounds(self.name)
+        # Those that wait for the next round, and those that do not answer. Again and again: Spark
+        # learns of a round a moment after it was submitted.
         deadline = time.monotonic() + KILLED_SECONDS
-        while keeper.in_progress and time.monotonic() < deadline:
+        cancel_at = 0.0
+        while keeper.in_progress and (now := time.monotonic()) < deadline:
+            if now >= cancel_at:
+                self._services.engine.cancel_rounds(self.name)
+                cancel_at = now + _CANCEL_EVERY_SECONDS
             time.sleep(_ENDED_EVERY_SECONDS)
         left = KILLED_SECONDS if keeper.in_progress else 0.0
         self._clear_from = time.time() + left + SETTLE_SECONDS
@@ -619,16 +702,6 @@ class FlowSupervisor:
                         job.at_end()
         except (WireError, ValueError) as error:
             raise HeliographError("once.incomplete", f"{what}: {error}") from error
-
-
-def _is_on(part: str, config: FlowConfig) -> bool:
-    """Whether the configuration asks for a part of the flow."""
-    if part == HEARTBEATS:
-        return config.emit_heartbeats_enabled
-    if part == CHECKPOINTS:
-        groups = config.emit_checkpoints_enabled or config.sync_group_offsets_enabled
-        return config.enabled and groups
-    return config.enabled
 
 
 def _look_seconds(runtime: FlowRuntime) -> float:

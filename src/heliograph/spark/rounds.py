@@ -52,12 +52,14 @@ def run_round(session: SparkSession, tag: str, leases: Sequence[Lease]) -> list[
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
     """Jobs that this thread starts meanwhile have the tag."""
-    session.addTag(tag)
+    # The context's, not the session's: those can be cancelled only by the thread that added them.
+    context = session.sparkContext
+    context.addJobTag(tag)
     try:
         yield
     finally:
         with suppress(Exception):  # the JVM may be gone
-            session.removeTag(tag)
+            context.removeJobTag(tag)
 
 
 def warm_up(session: SparkSession, tasks: int) -> None:

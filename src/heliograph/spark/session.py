@@ -83,14 +83,17 @@ class SparkEngine:
         return self._jvm is None or self._jvm.poll() is None
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs with a tag; workers in the middle of one are killed."""
+        """Cancel the jobs with a tag; workers in the middle of one are killed.
+
+        A job that a thread is about to start is not among them.
+        """
         with suppress(Exception):
-            self.session.interruptTag(tag)
+            self.session.sparkContext.cancelJobsWithTag(tag)
 
     def stop(self, patience_seconds: float = _JVM_EXIT_SECONDS) -> None:
         """Cancel every job and end the JVM; workers die with it. Works on a dead JVM too."""
         with suppress(Exception):
-            self.session.interruptAll()
+            self.session.sparkContext.cancelAllJobs()
         with suppress(Exception):
             self.session.stop()
         with suppress(Exception):

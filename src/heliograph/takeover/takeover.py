@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config import FlowConfig
@@ -92,11 +92,13 @@ class TakeOver:
         source: ClusterClient,
         target: ClusterClient,
         ledger: LedgerStore,
+        positions: LatestRecords | None = None,
     ) -> None:
+        """Make one; ``positions`` is MM2's offsets topic, where it is not on the target."""
         self._flow: Flow = config.flow
         self._source = source
         self._target = target
-        self._positions = LatestRecords(target, config.mm2_offsets_topic)
+        self._positions = positions or LatestRecords(target, config.mm2_offsets_topic)
         on_source = config.offset_syncs_topic_location == "source"
         syncs = offset_syncs_topic(config)
         self._syncs = SyncLog(source if on_source else target, syncs)
@@ -149,8 +151,8 @@ class TakeOver:
         assert plan.target is not None  # noqa: S101 - made
         unseen = ""
         try:
-            if not self._positions.refresh():
-                # MM2 was never here.
+            if not self._positions.refresh() or self._only_ours():
+                # MM2 was never here, or has not gone on where Heliograph stopped.
                 self._settled.update(unknown.values())
                 return
         except BrokerError as error:
@@ -248,13 +250,22 @@ class TakeOver:
         return found
 
     def _stored(self) -> dict[TopicPartition, StoredPosition]:
-        """MM2's positions in topics of this flow's source."""
-        found = {}
+        """The positions in topics of this flow's source."""
+        return {partition: position for _, partition, position in self._decoded()}
+
+    def _only_ours(self) -> bool:
+        """Whether Heliograph has written all positions there are, for an MM2 that may go on.
+
+        If the ledger then knows nothing of a target, the ledger is lost: not a matter of MM2's.
+        """
+        keys = [key for key, _, _ in self._decoded()]
+        return bool(keys) and self._positions.ours.issuperset(keys)
+
+    def _decoded(self) -> Iterator[tuple[bytes, TopicPartition, StoredPosition]]:
         for key, (value, atomic) in self._positions.all.items():
             decoded = decode_position(key, value, atomic=atomic)
             if decoded is not None and decoded[0] == self._flow.source:
-                found[decoded[1]] = decoded[2]
-        return found
+                yield key, decoded[1], decoded[2]
 
     def _synced(self) -> Mapping[TopicPartition, Syncs]:
         try:

@@ -8,7 +8,8 @@ import pytest
 
 import heliograph
 from heliograph.config import KEYS, ConfigErrors, MirrorMakerConfig, Scope, Status
-from heliograph.config.flow_keys import FlowSettings, _Setting
+from heliograph.config.flow_keys import FlowSettings
+from heliograph.config.key import Setting
 from heliograph.config.properties import dump
 
 BASE = {
@@ -110,7 +111,7 @@ def test_a_changed_secret_is_a_change_that_is_not_shown():
 
 
 def _settings():
-    return {n: row.key for n, row in vars(FlowSettings).items() if isinstance(row, _Setting)}
+    return {n: row.key for n, row in vars(FlowSettings).items() if isinstance(row, Setting)}
 
 
 def test_the_table_is_all_that_a_key_needs():

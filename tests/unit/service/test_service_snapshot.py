@@ -357,7 +357,11 @@ def test_spark_that_does_not_start_is_one_event_and_not_one_a_partition(world):
         ([Run(0, 0, 0), Run(10, 10, 13)], "3 record(s) in A.t are not from this mirror"),
         # Our own ``continue`` after the source lost records: nobody else wrote anything.
         ([Run(0, 0, 0), Run(10, 25, 10)], "15 source offset(s) before that could not be mirrored"),
-        ([Run(0, 0, 0), Run(10, 4, 10)], "the source went back by 6 offset(s) there"),
+        (
+            [Run(0, 0, 0), Run(10, 4, 10)],
+            "copying went back by 6 offset(s) of the source there: it had lost records, or an"
+            " operator decided so",
+        ),
         ([Run(0, 5, 0)], "the source topic was created anew"),
     ],
 )
@@ -374,7 +378,7 @@ def test_our_own_continue_is_not_blamed_on_somebody_else(world, caplog):
     world.write(p, 6)
     world.measure()
     [said] = [r.getMessage() for r in caplog.records if "no longer the source's" in r.getMessage()]
-    assert "because the source went back by 6 offset(s) there" in said
+    assert "because copying went back by 6 offset(s) of the source there" in said
     assert "somebody else" not in said
 
 

@@ -1,0 +1,62 @@
+"""``heliograph connect``: a worker of a Kafka Connect cluster, for MM2's connectors."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import click
+
+from heliograph.cli.reporting import STATUS_SECONDS, Reporter, reporter
+from heliograph.cli.serving import serve_worker
+from heliograph.cli.stopping import StopRequested, already_stopping
+from heliograph.connect.worker import ConnectWorker
+from heliograph.connect.worker_config import WorkerConfig
+from heliograph.jvm.java import find_java
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--master", help="Spark master; this machine's cores by default.")
+@click.option("-o", "--output", type=click.Choice(["auto", "table", "plain", "json"]),
+              default="auto", show_default=True, help="auto: a table on a terminal.")  # fmt: skip
+@click.option("--status-interval", type=click.FloatRange(min=0.1), default=STATUS_SECONDS,
+              show_default=True, metavar="SECONDS",
+              help="How often plain lines and JSON report what did not change.")  # fmt: skip
+def connect_command(file: Path, master: str | None, output: str, status_interval: float) -> None:
+    """Run the MirrorMaker 2 connectors of a Kafka Connect cluster.
+
+    FILE is the connect-distributed.properties of Connect's own workers. Stop those first; then
+    connectors, states and positions are taken over from their topics, and the REST API answers as
+    Connect's does. Runs until SIGTERM or Ctrl-C. Several workers with one group.id share the
+    connectors.
+
+    The way back: stop this, and start Connect's workers again.
+    """
+    config = WorkerConfig.from_file(file)
+    find_java()
+    worker = ConnectWorker(config, master)
+    mirror = worker.mirror
+    server = serve_worker(config, worker.herder, mirror)
+    with reporter(output, mirror.snapshot, mirror.events, status_interval) as report:
+        try:
+            _greet(report, config)
+            server.start()
+            addresses = server.addresses
+            report.say(f"REST on {', '.join(map(str, addresses))}")
+            worker.start(config.served_on(addresses[0].port).worker_id)
+            report.say(f"joining group {config.group_id} ...")
+            threading.Event().wait()
+        except StopRequested:
+            report.say("stopping ...")
+        finally:
+            already_stopping()
+            server.close()
+            worker.close()
+
+
+def _greet(report: Reporter, config: WorkerConfig) -> None:
+    for warning in config.warnings:
+        report.say(str(warning), logging.WARNING)
+    report.say(f"worker of Connect cluster {config.group_id}; starting ...")

@@ -1,0 +1,1 @@
+"""Kafka Connect: connectors, their storage topics, workers that share them. In the driver."""

@@ -1,0 +1,1 @@
+"""HTTP: Connect's REST API and our own routes. Runs in the driver."""

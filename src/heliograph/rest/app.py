@@ -1,0 +1,117 @@
+"""The application: all routes behind one guard. Runs in the REST server's event loop.
+
+FastAPI routes requests and writes the OpenAPI document. It reads no body and checks nothing: what
+it would answer is not what Connect answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from heliograph import __version__
+from heliograph.connect.api import Herder
+from heliograph.rest.connect_routes import connect_routes
+from heliograph.rest.credentials import Credentials
+from heliograph.rest.documents import page_of
+from heliograph.rest.errors import as_json, failure, plain_error
+from heliograph.rest.own_routes import Mirrored, event_json, own_routes
+from heliograph.rest.routing import Answer, Calls, Route, register
+from heliograph.rest.security import Guard
+from heliograph.rest.settings import RestSettings, Role
+from heliograph.rest.streams import EventStreams
+
+__all__ = ["RestApp"]
+
+#: Its own measuring sends paths and errors to whoever the environment names.
+_SILENT: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
+_NO_SCRIPTS = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+
+
+class RestApp:
+    """An ASGI application. `close` ends answers that would not end by themselves.
+
+    ``mirrored`` is for our own routes; without it there are only Connect's. ``routes`` is all that
+    is served. Raises ConfigError if a file of users or tokens is not right.
+    """
+
+    def __init__(
+        self, herder: Herder, settings: RestSettings, mirrored: Mirrored | None = None
+    ) -> None:
+        self._streams: EventStreams | None = None
+        limits = settings.limits
+        routes = connect_routes(herder, limits)
+        if mirrored is not None:
+            self._streams = EventStreams(mirrored.events, event_json, limits.streams)
+            routes += own_routes(mirrored, self._streams)
+        api = FastAPI(
+            title="Heliograph", version=__version__, docs_url=None, redoc_url=None,
+            openapi_url=None, redirect_slashes=False, telemetry=_SILENT,
+            description="Kafka Connect's REST API for MirrorMaker 2's connectors, and more.",
+            exception_handlers={HTTPException: _unrouted, Exception: _broken},
+        )  # fmt: skip
+        routes += _documents(api)
+        self.routes: Sequence[Route] = tuple(routes)
+        calls = Calls(limits)
+        register(api, self.routes, calls, lambda: herder.changeable)
+        self._guard = Guard(api, settings, Credentials(settings), calls)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._guard(scope, receive, send)
+
+    def close(self) -> None:
+        """Let those who follow events end. From any thread."""
+        if self._streams is not None:
+            self._streams.close()
+
+
+def _documents(api: FastAPI) -> list[Route]:
+    def openapi(_: object) -> Answer:
+        return Answer(as_json(api.openapi()))
+
+    def page(_: object) -> Answer:
+        headers = {"Content-Security-Policy": _NO_SCRIPTS}
+        return Answer(page_of(api.openapi()), headers=headers)
+
+    return [
+        Route(method="GET", path="/openapi.json", role=Role.VIEWER, handler=openapi,
+              summary="This document", tag="heliograph"),
+        Route(method="GET", path="/docs", role=Role.VIEWER, handler=page, tag="heliograph",
+              summary="The same for people", produces=HTMLResponse.media_type or "text/html"),
+    ]  # fmt: skip
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    """What no route answers: 404, 405 and OPTIONS."""
+    status = getattr(error, "status_code", 500)
+    allowed = _allowed(request) if status == 405 else []
+    headers = {"Allow": ",".join(allowed)} if allowed else None
+    if status == 405 and request.method == "OPTIONS":
+        return Response(", ".join(allowed), headers=headers, media_type="text/plain")
+    return failure(status, plain_error(status).message, headers)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return failure(500, "An error inside Heliograph; its log says more")
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of a path; Starlette only tells those of the first route that fits."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()) | {"OPTIONS"})
