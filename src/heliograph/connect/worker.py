@@ -67,6 +67,8 @@ class ConnectWorker:
             ) from error  # fmt: skip
         self._storage.ensure()
         self._storage.start()
+        # First: connectors that other workers hand over would stand still until Spark is there.
+        self.mirror.prepare()
         self._fleet = Fleet(self._config, worker_id, self.mirror, self._storage)
         group = self._config.group_id
         self._group = WorkerGroup(

@@ -156,6 +156,11 @@ class Mirror:
                 told.append(f"{name}: new; it is started")
             return told
 
+    def prepare(self) -> None:
+        """Start Spark before there are flows: none has to wait for it then; raises StartError."""
+        self._engine.begin()
+        self._engine.await_start()
+
     def launch(
         self,
         name: str,
