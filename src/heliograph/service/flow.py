@@ -219,6 +219,8 @@ class FlowRuntime:
             internal_topics.ensure(config, source, target)
             registry = self._claim()
             self._sign(source, target, registry)
+            # Before leases: operators may have decided where to go on.
+            self.ledger.memory.refresh()
             self._refresh = refresh
             self._creates = copies
             if copies:
@@ -396,10 +398,14 @@ class FlowRuntime:
         """Partitions that cannot be begun yet though nothing is wrong, with the reason."""
         undecided = self._take_over.undecided if self._take_over is not None else ()
         waiting = dict.fromkeys(undecided, BEING_LOOKED_AT)
-        held = {**dict.fromkeys(self.paused_topics, "its topic is paused"), **self._refused}
-        if held:
-            waiting |= {p: held[p.topic] for p in self.plan.partitions if p.topic in held}
-        return waiting
+        why = {**dict.fromkeys(self.paused_topics, "its topic is paused"), **self._refused}
+        return waiting | {p: why[p.topic] for p in self.held}
+
+    @property
+    def held(self) -> AbstractSet[TopicPartition]:
+        """Partitions of topics that an operator lets rest, or that another connector has."""
+        topics = self.paused_topics | self._refused.keys()
+        return {p for p in self.plan.partitions if p.topic in topics} if topics else frozenset()
 
     def not_leasable(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Of the wanted partitions those that cannot be leased, with the reason."""

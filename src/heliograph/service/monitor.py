@@ -354,7 +354,7 @@ class FlowMonitor:
         suspended = self._suspended or (_STANDS_BY if self._runtime.stands_by else "")
         self._states.suspend(suspended, now)
         self._watch(now)
-        self._states.not_begun(self._runtime.waiting)
+        self._states.not_begun(self._runtime.waiting, self._runtime.held)
         self.events.add(self._states.look(now))
         self._tell_waiting(now, suspended)
 

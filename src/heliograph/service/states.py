@@ -98,6 +98,7 @@ class FlowStates:
         self._watched: dict[TopicPartition, _Watched] = {}
         self._granted: dict[int, _Granted] = {}
         self._not_begun: Mapping[TopicPartition, str] = {}
+        self._held: AbstractSet[TopicPartition] = frozenset()
         self._unmeasured = ""
         #: When the clusters were last asked, and which partitions did not answer then.
         self._measured_at = 0.0
@@ -137,11 +138,17 @@ class FlowStates:
                 fresh = PartitionReport(self._flow, p, PartitionState.STARTING, now)
                 self._watched[p] = _Watched(fresh, now, now)
 
-    def not_begun(self, why: Mapping[TopicPartition, str]) -> None:
-        """These have no lease yet, for a reason that ends by itself; all others may have one."""
+    def not_begun(
+        self, why: Mapping[TopicPartition, str], held: AbstractSet[TopicPartition] = frozenset()
+    ) -> None:
+        """These have no lease; all others may have one.
+
+        The reason ends by itself, but for those that are ``held``: an operator or another connector
+        keeps them, and they are not stalled, however long it takes.
+        """
         with self._lock:
-            self._active |= why.keys() & self._watched.keys()
-            self._not_begun = why
+            self._active |= (why.keys() | self._not_begun.keys()) & self._watched.keys()
+            self._not_begun, self._held = why, held & why.keys()
 
     def suspend(self, why: str, now: float) -> None:
         """Nothing of the flow is copied by this mirror, because of ``why``; empty: it is again.
@@ -242,7 +249,8 @@ class FlowStates:
             for p in sorted(self._active):
                 watched = self._watched[p]
                 before = watched.shown
-                if before.state is PartitionState.IDLE and self._is_idle(p, watched, now):
+                idle = before.state is PartitionState.IDLE and p not in self._not_begun
+                if idle and self._is_idle(p, watched, now):
                     self._active.discard(p)
                     continue
                 shown = self._judge(p, watched, now)
@@ -301,6 +309,8 @@ class FlowStates:
         awaits_lease = not w.begun and not self._first_lease_at and p not in self._not_begun
         if w.behind and awaits_lease and blind < self._blind_after:
             return state(PartitionState.STARTING, w.shown.since, _NO_LEASE)
+        if p in self._held:
+            return state(PartitionState.WAITING, w.shown.since, self._not_begun[p])
         if w.behind and not awaits_lease and still >= self._stalled_after:
             return state(PartitionState.STALLED, still_since, self._why_stalled(p, w, now))
         if blind >= self._stalled_after:

@@ -103,7 +103,8 @@ class World:
         self.parts = [T(n, i) for n in names for i in range(partitions)]
         plan = TopicPlan({p: f"A.{p.topic}" for p in self.parts}, {}, metadata(""), metadata("A."))
         runtime: Any = SimpleNamespace(
-            flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, waiting={},
+            flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False,
+            waiting={}, held=frozenset(),
             config=SimpleNamespace(source_client="A", target_admin="B", stalled_after_seconds=60.0),
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
             client=lambda alias, _role: SimpleNamespace(alias=alias, request_timeout=0),
