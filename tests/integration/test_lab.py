@@ -137,6 +137,12 @@ def test_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:
     assert run("down", "--folder", str(tmp_path)).stdout.strip() == "nothing ran"
 
 
+def test_a_broker_without_others_keeps_its_session_unless_it_was_killed(lab: Lab) -> None:
+    """A machine that stands still for seconds must not fence it: tests would find no broker."""
+    broker = lab["A"].broker(1)
+    assert "broker.session.timeout.ms=600000" in psutil.Process(broker.pid).cmdline()
+
+
 @pytest.mark.full
 def test_three_brokers_survive_the_loss_of_one(
     lab_factory: Callable[..., Lab], topic_name: str

@@ -18,6 +18,10 @@ HOST = "127.0.0.1"
 # broker can otherwise be given the broker's own port and connect to itself.
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 _API_METADATA = 3
+_SESSION = "broker.session.timeout.ms"
+# Of a broker that is its own controller: no other could take over, and a machine that stands still
+# for 9 s (Kafka's default) would leave the cluster without a broker for a moment.
+_LONG_SESSION_MS = 600_000
 
 
 def free_ports(count: int) -> list[int]:
@@ -75,8 +79,13 @@ class Broker(JavaProcess):
         classpath: str,
         heap: str,
         jvm_flags: Sequence[str],
+        alone: bool,
     ) -> None:
-        """Writes the node's properties file. ``probe_port`` is a PLAINTEXT listener."""
+        """Writes the node's properties file.
+
+        ``probe_port`` is a PLAINTEXT listener; ``alone``: the cluster has no other broker.
+        """
+        self._long_session = alone and _SESSION not in properties
         self.node_id, self.port, self._probe_port = node_id, port, probe_port
         self._stopped_on_demand = False
         self.advertised_port = advertised_port
@@ -94,6 +103,14 @@ class Broker(JavaProcess):
             folder=folder,
             jvm_flags=[*flags, "-Djava.awt.headless=true", *jvm_flags],
         )
+
+    def start(self) -> None:
+        """As ``JavaProcess.start``."""
+        self._args = [str(self.properties_path)]
+        # After a kill the session of the killed process must end before the node is let in again.
+        if self._long_session and not (self.data_folder / "__cluster_metadata-0").exists():
+            self._args += ["--override", f"{_SESSION}={_LONG_SESSION_MS}"]
+        super().start()
 
     @property
     def address(self) -> str:

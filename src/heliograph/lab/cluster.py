@@ -161,6 +161,7 @@ class Cluster:
                 classpath=self._classpath,
                 heap=heap,
                 jvm_flags=[*self._archive, *jvm_flags],
+                alone=brokers == 1,
             )
             for i in range(1, brokers + 1)
         )
