@@ -217,6 +217,9 @@ class Api:
 
 
 def _repeated(found: Answer) -> bool:
+    # Workers that stood still for some seconds join their group again. None was recorded so.
+    if "UNASSIGNED" in json.dumps(found.body):
+        return True
     if found.status not in {409, 500} or not isinstance(found.body, dict):
         return False
     return _REPEATED.search(str(found.body.get("message"))) is not None

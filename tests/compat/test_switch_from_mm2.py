@@ -220,7 +220,9 @@ def test_stopped_in_order(clusters, mm2, producing):
     process = mm2(topic)
     wait_for(more, 300, "MM2 mirrors")
 
-    refused = run(lab, topic, "--once")
+    while (refused := run(lab, topic, "--once")).returncode == 2:
+        # The machine stood still, and MM2 was not in its group for a moment: its writes are seen.
+        assert "is MM2 still running?" in refused.stderr, refused.stdout + refused.stderr
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert "MM2 still mirrors A->B: its group A-mm2 on B has members" in refused.stderr
     assert "stop MM2 with SIGTERM" in refused.stderr

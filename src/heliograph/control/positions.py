@@ -153,6 +153,8 @@ class PositionWriter:
         self._admin_timeout_ms = admin_timeout_ms
         self._stored = LatestRecords(topic.client, topic.name)
         self._keys: dict[TopicPartition, bytes] = {}
+        #: The record of a partition that was decoded last, and the position in it.
+        self._decoded: dict[TopicPartition, tuple[object, int | None]] = {}
         #: Where targets ended at the last run, and whether they had moved since the one before.
         self._ends: Mapping[TopicPartition, End] | None = None
         self._moved = True
@@ -242,8 +244,14 @@ class PositionWriter:
         if key is None:
             key = self._keys[p] = position_key(self._topic.connector, self._topic.cluster, p)
         record = self._stored.all.get(key)
-        decoded = None if record is None else decode_position(key, record[0])
-        return None if decoded is None else decoded[2].offset
+        if record is None:
+            return None
+        known, offset = self._decoded.get(p, (None, None))
+        if known is not record:
+            decoded = decode_position(key, record[0])
+            offset = None if decoded is None else decoded[2].offset
+            self._decoded[p] = record, offset
+        return offset
 
     def _create(self) -> None:
         topic = self._topic

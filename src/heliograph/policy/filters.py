@@ -5,6 +5,7 @@ As in MM2, small interfaces, each with a default that goes by lists of regular e
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
@@ -20,6 +21,8 @@ __all__ = [
     "PatternFilter",
     "TopicFilter",
 ]
+
+_REMEMBERED_NAMES = 100_000
 
 
 @runtime_checkable
@@ -68,9 +71,14 @@ class PatternFilter:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = tuple(map(compile_pattern, patterns))
+        # The same names are asked for every few seconds.
+        self._matches = functools.lru_cache(_REMEMBERED_NAMES)(self._match)
 
     def __call__(self, name: str) -> bool:
         """Whether one of the expressions matches all of ``name``."""
+        return self._matches(name)
+
+    def _match(self, name: str) -> bool:
         return any(pattern.fullmatch(name) for pattern in self._patterns)
 
 

@@ -33,12 +33,13 @@ from heliograph.spark.scratch import Scratch
 _TASK_FAILURES = 4
 _LOCAL_SLOTS = 1024
 #: Workers of rounds that have ended are kept for rounds to come.
-_IDLE_WORKERS_PER_CORE = 4
+_IDLE_WORKERS_PER_CORE = 2
 _QUIET = Path(__file__).with_name("log4j2.properties")
 #: The JVM only schedules: the first compiler tier and the simplest collector start fastest and
-#: take the least from the cores that copy.
+#: take the least from the cores that copy. A small nursery: it is filled before it is collected.
 _JVM_FLAGS = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k -XX:MaxMetaspaceSize=256m"
+    " -Xmn24m"
 )
 _JVM_MEMORY = "512m"
 _JVM_EXIT_SECONDS = 2.0

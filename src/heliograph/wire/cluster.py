@@ -20,7 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 from heliograph.config.providers import resolve
 from heliograph.model import ClientSettings
 from heliograph.wire import refusals
-from heliograph.wire.connection import Connection
+from heliograph.wire.connection import Answer, Connection
 from heliograph.wire.errors import (
     ConnectionFailed,
     CredentialsRefused,
@@ -38,6 +38,8 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 _KEPT = 2
 #: Where connections to a bootstrap server are kept; also: any broker.
 _ANY = -1
+#: Of a client, for as many different requests for metadata.
+_REMEMBERED_ANSWERS = 16
 _BACKOFF_FIRST_SECONDS = 0.05
 _BACKOFF_MOST_SECONDS = 2.0
 #: Spreads load and retries; no secret. Its own, so that nobody else's dice depend on it.
@@ -62,6 +64,9 @@ class ClusterClient:
         self.settings = settings
         self._security: Security | None = None
         self._metadata: Metadata | None = None
+        #: The last answers to requests for metadata. Most often nothing has changed, and decoding
+        #: an answer of thousands of partitions anew is what an idle mirror would do most.
+        self._answered: dict[bytes, tuple[Answer, Metadata]] = {}
         #: Guards the connections that nobody uses, by broker; those that are lent are not in here.
         self._lock = threading.Lock()
         self._idle: dict[int, list[Connection]] = {}
@@ -244,9 +249,17 @@ class ClusterClient:
         named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t)
                                              for t in topics]  # fmt: skip
         message = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        found = parse_metadata(self.request(message))
+        with self.lent() as connection:
+            answer = connection.ask(message, self.request_timeout)
+            known, found = self._answered.get(answer.request, (None, None))
+            if found is None or known != answer:
+                found = parse_metadata(connection.decode(message, answer))
         if not found.brokers:
             raise ConnectionFailed(f"cluster {self.alias} knows no broker yet")
+        with self._lock:
+            self._answered[answer.request] = answer, found
+            if len(self._answered) > _REMEMBERED_ANSWERS:
+                del self._answered[next(iter(self._answered))]
         self._metadata = found
         return found
 

@@ -36,6 +36,9 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
+_SOURCES = {int(source): source for source in ConfigSource}
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One property of a topic as it holds now; brokers tell no value of what is ``sensitive``."""
@@ -144,7 +147,7 @@ def alter(
 
 
 def _source(code: int) -> ConfigSource:
-    return ConfigSource(code) if code in set(ConfigSource) else ConfigSource.UNKNOWN
+    return _SOURCES.get(code, ConfigSource.UNKNOWN)
 
 
 def _chunks(items: Iterable[T]) -> Iterator[list[T]]:

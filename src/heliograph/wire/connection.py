@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -66,6 +66,14 @@ _REQUEST_HEADER = struct.Struct(">ihhih")
 _known_addresses: set[str] = set()
 Login = Generator[Any, Any, None]
 """Yields SASL messages, is sent the answers to them, and ends when the broker is content."""
+
+
+class Answer(NamedTuple):
+    """A response as it came, and what it is the answer to."""
+
+    request: bytes
+    version: int
+    frame: bytes
 
 
 class Connection:
@@ -288,12 +296,24 @@ class Connection:
         """Send one kafka-python message, wait for and decode its response."""
         return self.requests([message], timeout, version)[0]
 
+    def ask(self, message: Any, timeout: float) -> Answer:
+        """Send one kafka-python message and wait for its response, which is not decoded yet."""
+        self._require_idle()
+        version = self.version(message.API_KEY, message.max_version)
+        encoded = bytes(message.encode(version=version))
+        self.send(message.API_KEY, version, message.flexible_version_q(version), [encoded])
+        return Answer(encoded, version, bytes(self.wait(timeout)))
+
+    def decode(self, message: Any, answer: Answer) -> Any:
+        """The response to ``message`` that `ask` has returned."""
+        flexible = message.flexible_version_q(answer.version)
+        return self._response(message, answer.version, flexible, memoryview(answer.frame))
+
     def requests(
         self, messages: Sequence[Any], timeout: float, version: int | None = None
     ) -> list[Any]:
         """Messages of one kind, sent without waiting for each other; all responses, in order."""
-        if self.in_flight:
-            raise ConnectionFailed(f"connection to {self.address} is busy")
+        self._require_idle()
         if version is None:
             version = self.version(messages[0].API_KEY, messages[0].max_version)
         flexible = messages[0].flexible_version_q(version)
@@ -312,6 +332,10 @@ class Connection:
             return response
 
     # -- internals ----------------------------------------------------------------------------
+
+    def _require_idle(self) -> None:
+        if self.in_flight:
+            raise ConnectionFailed(f"connection to {self.address} is busy")
 
     def _require(self) -> socket.socket:
         if self._socket is None:

@@ -14,6 +14,7 @@ from heliograph.control.topics.refresh import TopicPlan
 from heliograph.model import Flow, PartitionEvent, TopicPartition
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.ends import EndsQuery
 
 CODE = "target.open-transaction"
 
@@ -51,6 +52,10 @@ class OpenTransactions:
         self._plan = plan
         self._tell = tell
         self._patience = patience_seconds
+        self._ends = EndsQuery(target)
+        self._stable = EndsQuery(target, read_committed=True)
+        self._asked = TopicPlan()
+        self._sources: dict[TopicPartition, TopicPartition] = {}
         self._held: dict[TopicPartition, _Held] = {}
         self._why: dict[str, str] = {}
 
@@ -59,16 +64,26 @@ class OpenTransactions:
         return dict(self._why)
 
     def watch(self) -> None:
-        """Look once; what has been waiting for long is told, once for each transaction."""
+        """Look once; what has been waiting for long is told, once for each transaction.
+
+        Raises WireError if a broker did not answer.
+        """
         plan = self._plan()
         if plan.target is None:
             return
-        sources = {TopicPartition(name, p.partition): p for p, name in plan.partitions.items()}
+        if (plan.partitions, plan.target) != (self._asked.partitions, self._asked.target):
+            self._asked = plan
+            self._sources = {
+                TopicPartition(name, p.partition): p for p, name in plan.partitions.items()
+            }
+        sources, target = self._sources, self._asked.target
+        assert target is not None  # noqa: S101 - as the plan's
         # Ends first: what is written meanwhile must not look as if it was held back.
-        ends = admin.list_offsets(self._target, plan.target, sources, admin.LATEST)
-        stable = admin.list_offsets(
-            self._target, plan.target, sources, admin.LATEST, read_committed=True
-        )
+        for query in (self._ends, self._stable):
+            query.ask(target, sources)
+            for error in query.silent.values():
+                raise error
+        ends, stable = self._ends.found, self._stable.found
         now = time.time()
         behind = {t: at for t, at in stable.items() if at < ends.get(t, at)}
         for t in self._held.keys() - behind.keys():
@@ -79,7 +94,7 @@ class OpenTransactions:
                 self._held[t] = _Held(at, now)
             if now - self._held[t].since >= self._patience:
                 late.append(t)
-        producers = admin.describe_producers(self._target, plan.target, late)
+        producers = admin.describe_producers(self._target, target, late)
         self._why = {
             str(t): self._explain(t, producers.get(t, []), ends[t], now) for t in sorted(late)
         }
