@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from heliograph.batch.lanes import pieces
 from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused
 from heliograph.copy.background import Background
+from heliograph.copy.broker_link import BrokerLink, ask_others, throttle
 from heliograph.copy.lease_state import LeaseState
 from heliograph.copy.links import Cluster
-from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
+from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps, unpin
 from heliograph.copy.quarantine import set_aside
-from heliograph.copy.unresponsive_brokers import ASK_SECONDS, SILENT_SECONDS
+from heliograph.copy.unresponsive_brokers import SILENT_SECONDS
 from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry, Epoch
@@ -59,13 +60,10 @@ _SLICE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class SourceLink:
+class SourceLink(BrokerLink):
     """A source broker: its fetch session over a connection of its own."""
 
-    node: int
     session: FetchSession
-    asking: bool = False
-    ask_again_at: float = 0.0
 
     @property
     def connection(self) -> Connection:
@@ -119,6 +117,10 @@ class SourceSide:
         self._unannounced: list[_Work] = []
         self._announced_at: float | None = None
         self._unpinned = False
+        self._limit = (
+            f"{lease_state.context.flow.source} limits what we read (consumer_byte_rate of this"
+            " client id or user)"
+        )
         lease_state.detach.append(self._detach)
         lease_state.moved.append(self._moved)
 
@@ -174,7 +176,7 @@ class SourceSide:
             if p.settled:
                 self._state.fail(p, p.ending)
             return
-        full = p.queued_bytes > self._state.context.fetch_max_bytes or self._target.is_aside(p)
+        full = p.queued_bytes > self._state.context.fetch_max_bytes or self._target.room.is_aside(p)
         full = full or p.announcing or p.source in self._works
         finished = p.lease.until is not None and p.position >= p.lease.until
         p.reading = not (full or finished)
@@ -187,15 +189,20 @@ class SourceSide:
     def fetch(self) -> None:
         """Ask every broker that owes us nothing for more, while there is room for it."""
         left = self._state.lease.deadline - time.time()
-        if not self._target.has_room():
+        if not self._target.room.has_room():
             return
         if self._state.buffered > _BACKLOG_BYTES and left < _BACKLOG_DRAIN_SECONDS:
             return
         wait = max(0, min(_FETCH_WAIT_MS, int(left * 1000)))
         now = time.monotonic()
         for link in list(self.links.values()):
-            if link.session.in_flight and now >= link.ask_again_at:
-                self._ask_others(link, now)
+            if (
+                link.session.in_flight
+                and now >= link.ask_again_at
+                and not link.connection.throttled
+            ):
+                led = [p.source for p in self._state.read_from(link.node)]
+                ask_others(link, self.links, led, self._cluster, self._background, self.lose)
             if not link.session.in_flight and link.session.partitions:
                 if link.connection.throttled:
                     # The broker does not read: a request would only wait in its socket.
@@ -206,32 +213,6 @@ class SourceSide:
                 except WireError as error:
                     self.lose(link, str(error))
 
-    def _ask_others(self, link: SourceLink, now: float) -> None:
-        """A broker is silent: has the cluster given its partitions to others?"""
-        link.ask_again_at = now + ASK_SECONDS
-        if link.asking or link.connection.throttled:
-            return
-        link.asking = True
-        mine = [
-            p.source
-            for p in self._state.parts.values()
-            if p.source_leader == link.node and p.active
-        ]
-        silent, node = self._cluster.silent, link.node
-        silent.add(node)
-
-        def answered(lost: bool) -> None:
-            link.asking = False
-            if lost and self.links.get(node) is link:
-                self.lose(link, f"broker {node} of {self._state.context.flow.source} is silent")
-
-        self._background.run(
-            self._cluster.spare_lane,
-            lambda: silent.lost(node, mine),
-            answered,
-            lambda _: answered(False),
-        )
-
     def react(self, link: SourceLink) -> None:
         """Take in what a broker said, if it is whole."""
         try:
@@ -241,27 +222,16 @@ class SourceSide:
             self.lose(link, str(error))
             return
         if seconds := link.connection.throttled:
-            self._throttled(link, seconds)
+            throttle(link.node, self._state.read_from(link.node), seconds, self._limit)
         if answer:
             self._ingest(answer)
-
-    def _throttled(self, link: SourceLink, seconds: float) -> None:
-        """A quota of the source's is exceeded: it does not answer for so long."""
-        why = (
-            f"{self._state.context.flow.source} limits what we read (consumer_byte_rate of this"
-            f" client id or user): broker {link.node} makes us wait {seconds:.1f} s"
-        )
-        for p in self._state.parts.values():
-            if p.source_leader == link.node and p.active:
-                p.throttled_until, p.throttled_by = time.time() + seconds, why
 
     def lose(self, link: SourceLink, why: str) -> None:
         """Drop a connection; its partitions are resumed, wherever their leaders are then."""
         link.connection.close()
         self.links.pop(link.node, None)
-        for p in self._state.parts.values():
-            if p.source_leader == link.node and p.active:
-                self._state.disturb(p, why)
+        for p in self._state.read_from(link.node):
+            self._state.disturb(p, why)
 
     def settle(self) -> None:
         """Write down how far the source was read behind its last record, at the end of a lease.
@@ -316,7 +286,7 @@ class SourceSide:
         if since is not None and not self._unpinned:
             self._unpinned = time.monotonic() - since > _SLOW_LEDGER_SECONDS
             if self._unpinned:
-                self._unpin()
+                unpin(item for work in self._noting.values() for item in work.staged)
         if self._works:
             self._advance([w for source, w in self._works.items() if self._has_room(source)])
 
@@ -325,7 +295,11 @@ class SourceSide:
         enough = self._state.context.fetch_max_bytes
         if p.announcing:
             return False
-        return p.queued_bytes <= enough and self._target.has_room() and not self._target.is_aside(p)
+        return (
+            p.queued_bytes <= enough
+            and self._target.room.has_room()
+            and not self._target.room.is_aside(p)
+        )
 
     def _advance(self, works: Sequence[_Work]) -> None:
         for work in works:
@@ -439,13 +413,6 @@ class SourceSide:
             p.announcing = False
         return work
 
-    def _unpin(self) -> None:
-        """Batches are pieces of answers: those that have to wait must not keep all of them."""
-        for work in self._noting.values():
-            for item in work.staged:
-                if isinstance(item, Outgoing):
-                    item.data = memoryview(bytes(item.data))
-
     def _note(self, work: _Work) -> None:
         """Write what has to be written before the staged batches; the partition waits for it."""
         p = work.p
@@ -540,7 +507,7 @@ class SourceSide:
         self._background.run(self._target.cluster.lane, write, written, failed)
 
     def _moved(self, p: PartitionCopy, offsets: int) -> None:
-        """What is not announced yet moves along; what is, `TargetSide` corrects in the ledger."""
+        """What is not announced yet moves along; what is, `Acknowledgements` corrects."""
         for work in self._unannounced:
             if work.p is p:
                 work.runs = [run._replace(target=run.target + offsets) for run in work.runs]
