@@ -1,10 +1,10 @@
-"""Counts, durations and times, written out. Pure."""
+"""Counts, durations and times, written out; rates. Pure."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["amount", "duration", "moment"]
+__all__ = ["amount", "duration", "growth", "moment"]
 
 
 def amount(value: float | None) -> str:
@@ -33,3 +33,8 @@ def moment(when: float) -> str:
     """
     made = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
     return made.replace("+00:00", "Z")
+
+
+def growth(first: tuple[float, int], last: tuple[float, int]) -> float:
+    """How much a count grew per second between two samples (time, count); 0 if it shrank."""
+    return max(last[1] - first[1], 0) / max(last[0] - first[0], 0.001)

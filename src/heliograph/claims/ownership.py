@@ -91,11 +91,6 @@ class Ownership:
         """Whether leases may be handed out at this moment."""
         return self.established and now < self._confirmed + CONFIDENT_SECONDS
 
-    @property
-    def confirmed(self) -> float:
-        """When the last look began that found this mirror's claim in place."""
-        return self._confirmed
-
     def waits(self, now: float) -> float:
         """Seconds until it may begin, as far as claims that were removed are concerned."""
         return max(0.0, self._not_before - now)

@@ -10,7 +10,13 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from heliograph.cli.flows import ask_flows, console_for_tables, file_argument, flow_option
+from heliograph.cli.flows import (
+    ask_flows,
+    console_for_tables,
+    file_argument,
+    flow_option,
+    output_option,
+)
 from heliograph.config import FlowConfig
 from heliograph.control.acls.rules import AclPlan, Change
 from heliograph.control.acls.sync import AclSync
@@ -33,9 +39,7 @@ def acls_group() -> None:
 @acls_group.command("plan")
 @file_argument
 @flow_option
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+@output_option("table", "json")
 def plan_command(file: Path, flow: str | None, output: str) -> None:
     """Show which ACLs the flows of FILE would add to their targets and remove from them, and why.
 

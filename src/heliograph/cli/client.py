@@ -8,13 +8,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from heliograph.cli.flows import Command, output_option
 from heliograph.client import MirrorClient, OffsetAndMetadata, TopicPartition
 from heliograph.client.mirror import DEFAULT_TIMEOUT_SECONDS, NotMirrored
 from heliograph.config.key import BoundedPattern, compile_pattern
@@ -24,12 +24,11 @@ from heliograph.shown import shown
 __all__ = ["client_group"]
 
 _Groups = Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]
-_Command = Callable[..., Any]
 
 _KINDS = ("heartbeats", "checkpoints", "remote")
 
 
-def _cluster(command: _Command) -> _Command:
+def _cluster(command: Command) -> Command:
     """The options that say which cluster is asked."""
     options = (
         click.option("--bootstrap-server", metavar="HOST:PORT,...",
@@ -44,12 +43,6 @@ def _cluster(command: _Command) -> _Command:
     return command
 
 
-def _output(*kinds: str) -> Callable[[_Command], _Command]:
-    return click.option(
-        "-o", "--output", type=click.Choice(kinds), default="table", show_default=True
-    )
-
-
 @click.group("client")
 def client_group() -> None:
     """Asks a cluster about the clusters that are mirrored to it: MM2's MirrorClient.
@@ -62,7 +55,7 @@ def client_group() -> None:
 @client_group.command()
 @click.argument("cluster")
 @_cluster
-@_output("table", "json")
+@output_option("table", "json")
 def hops(
     cluster: str, bootstrap_server: str | None, command_config: Path | None, output: str
 ) -> None:
@@ -84,7 +77,7 @@ def hops(
 
 @client_group.command()
 @_cluster
-@_output("table", "json")
+@output_option("table", "json")
 def upstream(bootstrap_server: str | None, command_config: Path | None, output: str) -> None:
     """Clusters whose heartbeats arrive here."""
     with _client(bootstrap_server, command_config) as client:
@@ -101,7 +94,7 @@ def upstream(bootstrap_server: str | None, command_config: Path | None, output: 
 @click.argument("kinds", type=click.Choice(_KINDS), nargs=-1, metavar="[KIND]...")
 @click.option("--source", metavar="ALIAS", help="Only remote topics that come from this cluster.")
 @_cluster
-@_output("table", "json")
+@output_option("table", "json")
 def topics(
     kinds: tuple[str, ...],
     source: str | None,
@@ -139,7 +132,7 @@ def topics(
               default=DEFAULT_TIMEOUT_SECONDS, show_default=True,
               help="For reading the checkpoints.")  # fmt: skip
 @_cluster
-@_output("table", "json", "csv")
+@output_option("table", "json", "csv")
 def offsets(
     group: str | None,
     regex: str | None,

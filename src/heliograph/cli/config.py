@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from heliograph.cli.blocks import echo_block, echo_row
-from heliograph.cli.flows import clusters_argument, file_argument
+from heliograph.cli.flows import clusters_argument, file_argument, output_option
 from heliograph.config import (
     KEYS,
     FlowConfig,
@@ -23,10 +23,6 @@ from heliograph.shown import shown_lines
 
 __all__ = ["config_group"]
 
-_output = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
-
 
 @click.group("config")
 def config_group() -> None:
@@ -37,7 +33,7 @@ def config_group() -> None:
 @file_argument
 @clusters_argument
 @click.option("--all", "show_all", is_flag=True, help="Also values that are defaults.")
-@_output
+@output_option("table", "json")
 def show(file: Path, clusters: tuple[str, ...], show_all: bool, output: str) -> None:
     """Show the flows of FILE, and where each value comes from. Secrets are hidden.
 
@@ -75,7 +71,7 @@ def show(file: Path, clusters: tuple[str, ...], show_all: bool, output: str) -> 
 
 
 @config_group.command()
-@_output
+@output_option("table", "json")
 def keys(output: str) -> None:
     """List every key that Heliograph knows.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from heliograph.cli.reporting import STATUS_SECONDS, Reporter, reporter
+from heliograph.cli.reporting import Reporter, reporter, status_options
 from heliograph.cli.serving import serve_worker
 from heliograph.cli.stopping import StopRequested, already_stopping
 from heliograph.connect.worker import ConnectWorker
@@ -19,11 +19,7 @@ from heliograph.jvm.java import find_java
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--master", help="Spark master; this machine's cores by default.")
-@click.option("-o", "--output", type=click.Choice(["auto", "table", "plain", "json"]),
-              default="auto", show_default=True, help="auto: a table on a terminal.")  # fmt: skip
-@click.option("--status-interval", type=click.FloatRange(min=0.1), default=STATUS_SECONDS,
-              show_default=True, metavar="SECONDS",
-              help="How often plain lines and JSON report what did not change.")  # fmt: skip
+@status_options
 def connect_command(file: Path, master: str | None, output: str, status_interval: float) -> None:
     """Run the MirrorMaker 2 connectors of a Kafka Connect cluster.
 

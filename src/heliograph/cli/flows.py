@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import click
 from rich.console import Console
@@ -21,6 +21,7 @@ from heliograph.wire.errors import AuthenticationFailed, BrokerError, WireError
 
 __all__ = [
     "Answers",
+    "Command",
     "ask_flows",
     "asking_clusters",
     "cluster_error",
@@ -29,14 +30,23 @@ __all__ = [
     "file_argument",
     "flow_option",
     "flows_of",
+    "output_option",
 ]
 
 T = TypeVar("T")
+Command = Callable[..., Any]
 #: No cell of ours is so wide that a row would need a second line.
 _PIPED_WIDTH = 10_000
 
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 flow_option = click.option("--flow", help="Only this flow, e.g. 'A->B'; all enabled ones without.")
+
+
+def output_option(*forms: str, text: str | None = None) -> Callable[[Command], Command]:
+    """The option ``-o``: one of these forms, the first by default."""
+    return click.option(
+        "-o", "--output", type=click.Choice(forms), default=forms[0], show_default=True, help=text
+    )
 
 
 def clusters_argument(command: Callable[..., None]) -> Callable[..., None]:

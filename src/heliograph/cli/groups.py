@@ -12,7 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from heliograph.cli.flows import ask_flows, console_for_tables, file_argument, flow_option
+from heliograph.cli.flows import (
+    ask_flows,
+    console_for_tables,
+    file_argument,
+    flow_option,
+    output_option,
+)
 from heliograph.config import FlowConfig
 from heliograph.control.groups.preview import GroupPreview, GroupRow, preview
 from heliograph.shown import shown, shown_lines
@@ -24,8 +30,7 @@ __all__ = ["groups_command"]
 @click.command()
 @file_argument
 @flow_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
-              show_default=True)  # fmt: skip
+@output_option("table", "json")
 def groups_command(file: Path, flow: str | None, output: str) -> None:
     """Show the consumer groups of the source and where they stand on the target. Changes nothing.
 

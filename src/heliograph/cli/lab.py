@@ -18,6 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from heliograph.cli.flows import output_option
 from heliograph.errors import LabError
 from heliograph.lab import DEFAULT_KAFKA_VERSION, Lab, state
 from heliograph.lab.broker import stop_file
@@ -83,7 +84,7 @@ def up(clusters: str, brokers: int, kafka_version: str, detach: bool, folder: Pa
 
 @lab_group.command()
 @_folder_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+@output_option("table", "json")
 def status(folder: Path, output: str) -> None:
     """Show what runs in a folder.
 

@@ -14,15 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Protocol, Self
 
+import click
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from heliograph.cli.flows import Command, output_option
 from heliograph.model import PartitionEvent
 from heliograph.service.events import (
     EngineEvent,
@@ -48,10 +49,10 @@ from heliograph.service.snapshot import (
 from heliograph.shown import shown_lines
 from heliograph.units import amount, duration, moment
 
-__all__ = ["STATUS_SECONDS", "Reporter", "reporter", "table"]
+__all__ = ["Reporter", "reporter", "status_options", "table"]
 
 #: How often a flow that did not change is reported.
-STATUS_SECONDS = 60.0
+_STATUS_SECONDS = 60.0
 #: How soon a change is reported.
 _LOOK_SECONDS = 1.0
 #: A flow under load is never in step for long: after a start it has caught up when it is so close.
@@ -80,22 +81,28 @@ _KINDS = {
 TakeSnapshot = Callable[[], MirrorSnapshot]
 
 
+def status_options(command: Command) -> Command:
+    """The options of commands that mirror until they are stopped: what `reporter` takes."""
+    how_often = click.option(
+        "--status-interval", type=click.FloatRange(min=0.1), default=_STATUS_SECONDS,
+        show_default=True, metavar="SECONDS",
+        help="How often plain lines and JSON report what did not change.",
+    )  # fmt: skip
+    forms = ("auto", "table", "plain", "json")
+    return output_option(*forms, text="auto: a table on a terminal.")(how_often(command))
+
+
 class Reporter(Protocol):
     """Shows the mirror until left, and then says a last word on each flow."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     def say(self, text: str, level: int = logging.INFO) -> None:
         """One line about what happens now."""
 
 
 def reporter(
-    form: str, snapshot: TakeSnapshot, events: EventBus, interval: float = STATUS_SECONDS
+    form: str, snapshot: TakeSnapshot, events: EventBus, interval: float = _STATUS_SECONDS
 ) -> Reporter:
     """The reporter for ``-o``: ``auto`` is a table on a terminal and plain lines elsewhere.
 

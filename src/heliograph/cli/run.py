@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heliograph.cli.reporting import STATUS_SECONDS, Reporter, reporter
+from heliograph.cli.reporting import Reporter, reporter, status_options
 from heliograph.cli.stopping import StopRequested, already_stopping
 from heliograph.config import MirrorMakerConfig, load
 from heliograph.errors import HeliographError
@@ -43,11 +43,7 @@ _WATCH_SECONDS = 1.0
 @click.option("--listen", metavar="HOST:PORT",
               help="Serve the status, events and Connect's read routes over HTTP; on 127.0.0.1"
               " without further ado, elsewhere as docs/rest.md says.")  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["auto", "table", "plain", "json"]),
-              default="auto", show_default=True, help="auto: a table on a terminal.")  # fmt: skip
-@click.option("--status-interval", type=click.FloatRange(min=0.1), default=STATUS_SECONDS,
-              show_default=True, metavar="SECONDS",
-              help="How often plain lines and JSON report a flow that did not change.")  # fmt: skip
+@status_options
 def run_command(
     file: Path,
     clusters: tuple[str, ...],

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from heliograph.cli.blocks import echo_block, echo_row
-from heliograph.cli.flows import ask_flows, file_argument, flow_option
+from heliograph.cli.flows import ask_flows, file_argument, flow_option, output_option
 from heliograph.config import FlowConfig
 from heliograph.control.topics.config_rules import ConfigChange
 from heliograph.control.topics.preview import TopicPreview, preview
@@ -28,8 +28,7 @@ def topics_group() -> None:
 @topics_group.command()
 @file_argument
 @flow_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
-              show_default=True)  # fmt: skip
+@output_option("table", "json")
 def plan(file: Path, flow: str | None, output: str) -> None:
     """Show what 'heliograph run FILE' would change about topics now. Changes nothing.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from heliograph.cli.flows import asking_clusters, flow_option, flows_of
+from heliograph.cli.flows import asking_clusters, flow_option, flows_of, output_option
 from heliograph.client.offsets import FlowOffsets
 from heliograph.errors import ConfigError
 
@@ -23,8 +23,7 @@ __all__ = ["translate_command"]
 @click.option("--offset", "offsets", required=True, type=click.IntRange(0), multiple=True,
               help="May be repeated.")  # fmt: skip
 @click.option("--reverse", is_flag=True, help="The offset is the target's; say the source's.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text",
-              show_default=True)  # fmt: skip
+@output_option("text", "json")
 def translate_command(
     file: Path,
     flow: str | None,

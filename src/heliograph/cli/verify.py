@@ -15,7 +15,13 @@ from types import FrameType
 
 import click
 
-from heliograph.cli.flows import asking_clusters, file_argument, flow_option, flows_of
+from heliograph.cli.flows import (
+    asking_clusters,
+    file_argument,
+    flow_option,
+    flows_of,
+    output_option,
+)
 from heliograph.cli.verify_html import as_html
 from heliograph.cli.verify_progress import watching
 from heliograph.cli.verify_text import as_json, print_text, private_file
@@ -85,8 +91,7 @@ class _Pattern(click.ParamType[BoundedPattern]):
 @click.option("--differences", "most", type=click.IntRange(1), default=20, show_default=True,
               help="How many differences to describe; all are counted.")  # fmt: skip
 @click.option("--master", help="Spark master; this machine's cores by default.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "html"]), default="text",
-              show_default=True)  # fmt: skip
+@output_option("text", "json", "html")
 @click.option("--report", "path", type=click.Path(path_type=Path, dir_okay=False),
               help="Write the report to this file instead of standard output.")  # fmt: skip
 def verify_command(

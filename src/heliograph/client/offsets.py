@@ -7,7 +7,6 @@ commands and in other people's programs.
 from __future__ import annotations
 
 import uuid
-from types import TracebackType
 from typing import Self
 
 from heliograph.config import FlowConfig
@@ -50,12 +49,7 @@ class FlowOffsets:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

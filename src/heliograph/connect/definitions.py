@@ -40,10 +40,7 @@ from heliograph.connect.worker_config import WorkerConfig
 from heliograph.errors import ConfigError
 from heliograph.shown import shown
 
-__all__ = ["CLASSES", "config_errors", "connector_class", "definitions", "invalid", "validate"]
-
-CLASSES = tuple(kind.class_name for kind in ConnectorClass)
-"""Of all connectors, with their packages."""
+__all__ = ["config_errors", "connector_class", "definitions", "invalid", "validate"]
 
 _BAD_REQUEST = "org.apache.kafka.connect.runtime.rest.errors.BadRequestException: "
 _OVERRIDES = "producer.override."

@@ -74,7 +74,6 @@ class StoredConnector:
         target: what it is to do.
         tasks: the configs of its tasks, by number; none if it is not consistent.
         consistent: False if its tasks have to be written again.
-        applied: the config that its tasks were made from; None if they have not been made yet.
     """
 
     name: str
@@ -82,7 +81,6 @@ class StoredConnector:
     target: Initial = Initial.RUNNING
     tasks: tuple[Mapping[str, str], ...] = ()
     consistent: bool = True
-    applied: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +229,6 @@ class _Configs:
         self._configs: dict[str, Mapping[str, str]] = {}
         self._targets: dict[str, Initial] = {}
         self._tasks: dict[str, tuple[Mapping[str, str], ...]] = {}
-        self._applied: dict[str, Mapping[str, str]] = {}
         self._inconsistent: set[str] = set()
         #: Task configs by connector and number that no commit has named yet.
         self._waiting: dict[str, dict[int, Mapping[str, str]]] = {}
@@ -263,14 +260,12 @@ class _Configs:
 
     def _commit(self, name: str, count: int) -> None:
         waiting = self._waiting.pop(name, {})
-        config = self._configs.get(name)
-        if config is None:
+        if name not in self._configs:
             return
         # More may be waiting: compaction leaves configs of tasks that there are no more. Not
         # counted to ``count`` one by one, which anybody can make large.
         if sum(task < count for task in waiting) == count:
             self._tasks[name] = tuple(waiting[task] for task in range(count))
-            self._applied[name] = config
             self._inconsistent.discard(name)
         else:
             self._inconsistent.add(name)
@@ -278,7 +273,7 @@ class _Configs:
 
     def _remove(self, name: str) -> None:
         # As Connect: its target state has a record of its own.
-        for known in (self._configs, self._tasks, self._applied, self._waiting):
+        for known in (self._configs, self._tasks, self._waiting):
             known.pop(name, None)
         self._changed.add(name)
 
@@ -299,7 +294,6 @@ class _Configs:
             self._targets.get(name, Initial.RUNNING),
             self._tasks.get(name, ()) if consistent else (),
             consistent,
-            self._applied.get(name),
         )
 
 

@@ -133,11 +133,6 @@ class WorkerConfig(WorkerSettings):
         port = self.rest_advertised_port or int(listener["port"]) or self.bound_port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    @property
-    def advertised_url(self) -> str:
-        """Where clients and other workers reach this one."""
-        return f"{self._advertised()['scheme'].lower()}://{self.worker_id}"
-
     def _advertised(self) -> re.Match[str]:
         found = [match for text in self.listeners if (match := _LISTENER.fullmatch(text))]
         wanted = self.rest_advertised_listener or "http"

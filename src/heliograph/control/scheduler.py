@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from heliograph.control.workers import WORKERS, Workers
 
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 0.5
+#: Of one job: a status that is shown every few seconds must not grow with the cluster.
+MOST_DETAILS = 1000
 #: A tenth of the time for a job that cannot keep its interval: the data path has the rest.
 _REST = 9
 
@@ -102,8 +105,9 @@ class Scheduler:
     def jobs_of(self, flow: str) -> list[JobStatus]:
         """How the jobs of a flow are doing, as of now."""
         return [
-            replace(j.status, details=dict(j.details()) if j.details else {})
+            replace(j.status, details=dict(islice(details.items(), MOST_DETAILS)))
             for j in self._jobs if j.flow == flow
+            for details in [j.details() if j.details else {}]
         ]  # fmt: skip
 
     def _run_after(self, seconds: float, job: _Job) -> None:

@@ -137,7 +137,7 @@ class Tail:
             compaction.
         alien: batches of ours that are of a later era than the ledger knows: it was cut.
         records: what others wrote, by producer id; -1 is whoever writes without one.
-        markers: transaction markers of others; ``fillers`` are those of this flow.
+        markers: transaction markers of others.
     """
 
     ledger: PartitionLedger
@@ -156,7 +156,6 @@ class Tail:
     alien: int = 0
     records: Counter[int] = field(default_factory=Counter)
     markers: int = 0
-    fillers: int = 0
 
     @property
     def whole(self) -> bool:
@@ -184,9 +183,7 @@ class Tail:
         if header.magic < 2:
             self.records[-1] += 1
         elif header.control:
-            if header.producer_id == self.marker_id:
-                self.fillers += 1
-            else:
+            if header.producer_id != self.marker_id:
                 self.markers += 1
         elif header.producer_id == self.signature:
             self._take_ours(header)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from heliograph.copy.budget import budget
 from heliograph.copy.clocks import set_back
@@ -198,6 +198,14 @@ class LeaseState:
             {p.source.topic: place.source_id for p, place in placed},
             {p.target.topic: place.target_id for p, place in placed},
         )
+
+    def read_from(self, node: int) -> Iterator[PartitionCopy]:
+        """The partitions that are being copied from a broker of the source."""
+        return (p for p in self.parts.values() if p.source_leader == node and p.active)
+
+    def written_to(self, node: int) -> Iterator[PartitionCopy]:
+        """The partitions that are being copied to a broker of the target."""
+        return (p for p in self.parts.values() if p.held_by == node and p.active)
 
     def due(self, now: float) -> list[PartitionCopy]:
         """Partitions to resume now: nothing of theirs is in flight any more."""

@@ -22,7 +22,8 @@ from heliograph.copy.reading import SourceLink, SourceSide
 from heliograph.copy.resume import Resumer
 from heliograph.copy.syncs import OffsetSyncWriter
 from heliograph.copy.target_divergence import TargetDivergence
-from heliograph.copy.writing import TargetLink, TargetSide
+from heliograph.copy.target_link import TargetLink
+from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
 from heliograph.model import Lease, Receipt, TopicPartition
 from heliograph.wire.connection import Connection
@@ -108,7 +109,7 @@ class CopyLoop:
         """Write down where the lease ends. All of it together has a moment."""
         until = time.monotonic() + _LAST_WRITES_SECONDS
         self._source.settle()
-        self._target.report_pushed()
+        self._target.acknowledgements.report_pushed()
         self._notes.finish(until)
         self._syncs.finish(until)
         # What is being resumed may take long, and whatever waits behind it.

@@ -80,6 +80,13 @@ class Gap(NamedTuple):
     markers: int
 
 
+def unpin(items: Iterable[Outgoing | Gap]) -> None:
+    """Copy what has to wait: a batch is a piece of an answer, and keeps all of it in memory."""
+    for item in items:
+        if isinstance(item, Outgoing):
+            item.data = memoryview(bytes(item.data))
+
+
 @dataclass(slots=True)
 class Position:
     """Where copying goes on: the truth that `resume` found on the target.

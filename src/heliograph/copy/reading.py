@@ -3,9 +3,8 @@
 One fetch is in flight per source broker; the next is sent as soon as an answer was taken in, while
 fewer than ``fetch_max_bytes`` wait to be written.
 
-Most batches are enqueued as they were read. Those that begin a run or a leader epoch wait until the
-ledger has it, and those behind refused records until the quarantine has them (`_Work`). Both are
-written in the background, for all partitions that wait together; nobody else waits meanwhile.
+Most batches are enqueued as they were read. Those that begin a run or a leader epoch, or follow
+refused records, wait for what `Announcer` writes before them.
 """
 
 from __future__ import annotations
@@ -13,21 +12,20 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from heliograph.batch.lanes import pieces
 from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused
+from heliograph.copy.announcing import Announcer, Work
 from heliograph.copy.background import Background
+from heliograph.copy.broker_link import BrokerLink, ask_others, throttle
 from heliograph.copy.lease_state import LeaseState
 from heliograph.copy.links import Cluster
 from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
-from heliograph.copy.quarantine import set_aside
-from heliograph.copy.unresponsive_brokers import ASK_SECONDS, SILENT_SECONDS
+from heliograph.copy.unresponsive_brokers import SILENT_SECONDS
 from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
-from heliograph.ledger.codec import Entry, Epoch
 from heliograph.ledger.epochs import EpochMark
-from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import TopicPartition
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
@@ -52,48 +50,20 @@ _PARTITION_MIN_BYTES = 1 << 20
 #: A target this far away answers so late that five batches in flight must be large ones: there,
 #: batches of up to this size are merged, although passing them through costs less.
 _FAR_SECONDS, _FAR_SMALL_BYTES = 0.01, 64 << 10
-#: A write to the ledger that takes this long may take much longer.
-_SLOW_LEDGER_SECONDS, _LEDGER_PAUSE_SECONDS = 0.25, 1.0
 #: Nobody's records keep the neighbours waiting for longer.
 _SLICE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class SourceLink:
+class SourceLink(BrokerLink):
     """A source broker: its fetch session over a connection of its own."""
 
-    node: int
     session: FetchSession
-    asking: bool = False
-    ask_again_at: float = 0.0
 
     @property
     def connection(self) -> Connection:
         """The session's connection."""
         return self.session.connection
-
-
-@dataclass(slots=True)
-class _Work:
-    """An answer that is being taken in.
-
-    ``staged`` are the batches and gaps of it that are enqueued next, when ``refused`` are in the
-    quarantine and ``runs`` and ``marks`` in the ledger. ``size`` is how many bytes they hold.
-    """
-
-    p: PartitionCopy
-    fetched: Fetched | None = None
-    items: Iterator[Outgoing | Gap] | None = None
-    staged: list[Outgoing | Gap] = field(default_factory=list)
-    size: int = 0
-    refused: list[Refused] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    marks: list[EpochMark] = field(default_factory=list)
-
-    @property
-    def must_be_noted(self) -> bool:
-        """Whether something has to be written before ``staged`` may be enqueued."""
-        return bool(self.refused or self.runs or self.marks)
 
 
 class SourceSide:
@@ -112,15 +82,13 @@ class SourceSide:
         self._background = background
         self.links: dict[int, SourceLink] = {}
         #: Answers that were taken in only in part.
-        self._works: dict[TopicPartition, _Work] = {}
-        #: Works that are being written to the ledger or the quarantine, or wait for that.
-        self._noting: dict[TopicPartition, _Work] = {}
-        #: Those of them that the next write to the ledger takes along.
-        self._unannounced: list[_Work] = []
-        self._announced_at: float | None = None
-        self._unpinned = False
+        self._works: dict[TopicPartition, Work] = {}
+        self._announcer = Announcer(lease_state, target.cluster, background, self._enqueue)
+        self._limit = (
+            f"{lease_state.context.flow.source} limits what we read (consumer_byte_rate of this"
+            " client id or user)"
+        )
         lease_state.detach.append(self._detach)
-        lease_state.moved.append(self._moved)
 
     def know(self, ids: Mapping[str, uuid.UUID]) -> None:
         """``ids`` are the source's topics now: drop connections that speak of others."""
@@ -157,9 +125,6 @@ class SourceSide:
 
     def _detach(self, p: PartitionCopy) -> None:
         self._works.pop(p.source, None)
-        work = self._noted(p)
-        if work is not None:
-            self._state.free(p, work.size)
         link = self.links.get(p.source_leader)
         if link is not None:
             link.session.drop(p.source)
@@ -174,7 +139,7 @@ class SourceSide:
             if p.settled:
                 self._state.fail(p, p.ending)
             return
-        full = p.queued_bytes > self._state.context.fetch_max_bytes or self._target.is_aside(p)
+        full = p.queued_bytes > self._state.context.fetch_max_bytes or self._target.room.is_aside(p)
         full = full or p.announcing or p.source in self._works
         finished = p.lease.until is not None and p.position >= p.lease.until
         p.reading = not (full or finished)
@@ -187,15 +152,20 @@ class SourceSide:
     def fetch(self) -> None:
         """Ask every broker that owes us nothing for more, while there is room for it."""
         left = self._state.lease.deadline - time.time()
-        if not self._target.has_room():
+        if not self._target.room.has_room():
             return
         if self._state.buffered > _BACKLOG_BYTES and left < _BACKLOG_DRAIN_SECONDS:
             return
         wait = max(0, min(_FETCH_WAIT_MS, int(left * 1000)))
         now = time.monotonic()
         for link in list(self.links.values()):
-            if link.session.in_flight and now >= link.ask_again_at:
-                self._ask_others(link, now)
+            if (
+                link.session.in_flight
+                and now >= link.ask_again_at
+                and not link.connection.throttled
+            ):
+                led = [p.source for p in self._state.read_from(link.node)]
+                ask_others(link, self.links, led, self._cluster, self._background, self.lose)
             if not link.session.in_flight and link.session.partitions:
                 if link.connection.throttled:
                     # The broker does not read: a request would only wait in its socket.
@@ -206,32 +176,6 @@ class SourceSide:
                 except WireError as error:
                     self.lose(link, str(error))
 
-    def _ask_others(self, link: SourceLink, now: float) -> None:
-        """A broker is silent: has the cluster given its partitions to others?"""
-        link.ask_again_at = now + ASK_SECONDS
-        if link.asking or link.connection.throttled:
-            return
-        link.asking = True
-        mine = [
-            p.source
-            for p in self._state.parts.values()
-            if p.source_leader == link.node and p.active
-        ]
-        silent, node = self._cluster.silent, link.node
-        silent.add(node)
-
-        def answered(lost: bool) -> None:
-            link.asking = False
-            if lost and self.links.get(node) is link:
-                self.lose(link, f"broker {node} of {self._state.context.flow.source} is silent")
-
-        self._background.run(
-            self._cluster.spare_lane,
-            lambda: silent.lost(node, mine),
-            answered,
-            lambda _: answered(False),
-        )
-
     def react(self, link: SourceLink) -> None:
         """Take in what a broker said, if it is whole."""
         try:
@@ -241,27 +185,16 @@ class SourceSide:
             self.lose(link, str(error))
             return
         if seconds := link.connection.throttled:
-            self._throttled(link, seconds)
+            throttle(link.node, self._state.read_from(link.node), seconds, self._limit)
         if answer:
             self._ingest(answer)
-
-    def _throttled(self, link: SourceLink, seconds: float) -> None:
-        """A quota of the source's is exceeded: it does not answer for so long."""
-        why = (
-            f"{self._state.context.flow.source} limits what we read (consumer_byte_rate of this"
-            f" client id or user): broker {link.node} makes us wait {seconds:.1f} s"
-        )
-        for p in self._state.parts.values():
-            if p.source_leader == link.node and p.active:
-                p.throttled_until, p.throttled_by = time.time() + seconds, why
 
     def lose(self, link: SourceLink, why: str) -> None:
         """Drop a connection; its partitions are resumed, wherever their leaders are then."""
         link.connection.close()
         self.links.pop(link.node, None)
-        for p in self._state.parts.values():
-            if p.source_leader == link.node and p.active:
-                self._state.disturb(p, why)
+        for p in self._state.read_from(link.node):
+            self._state.disturb(p, why)
 
     def settle(self) -> None:
         """Write down how far the source was read behind its last record, at the end of a lease.
@@ -272,8 +205,8 @@ class SourceSide:
         for p in self._state.parts.values():
             if p.settled and p.position > p.contiguous:
                 runs, _ = p.stage([(p.position, 0)])
-                self._note(_Work(p, runs=runs))
-        self._announce()
+                self._announcer.add(Work(p, runs=runs))
+        self._announcer.announce()
 
     def release(self) -> None:
         """Close the sessions and give the connections back."""
@@ -289,7 +222,7 @@ class SourceSide:
     # -- taking in ----------------------------------------------------------------------------
 
     def _ingest(self, answer: Sequence[Fetched]) -> None:
-        works: list[_Work] = []
+        works: list[Work] = []
         for fetched in answer:
             p = self._state.parts.get(fetched.partition)
             if p is None or not p.active or fetched.offset != p.position:
@@ -302,7 +235,7 @@ class SourceSide:
                 p.must_read_tail = True
                 self._state.disturb(p, f"looking at {p.target} before it is written", pause=False)
             else:
-                works.append(_Work(p, fetched))
+                works.append(Work(p, fetched))
         self._advance(works)
 
     @property
@@ -312,11 +245,7 @@ class SourceSide:
 
     def go_on(self) -> None:
         """Take in more of the answers that took too long the last time."""
-        since = self._announced_at
-        if since is not None and not self._unpinned:
-            self._unpinned = time.monotonic() - since > _SLOW_LEDGER_SECONDS
-            if self._unpinned:
-                self._unpin()
+        self._announcer.tick()
         if self._works:
             self._advance([w for source, w in self._works.items() if self._has_room(source)])
 
@@ -325,9 +254,13 @@ class SourceSide:
         enough = self._state.context.fetch_max_bytes
         if p.announcing:
             return False
-        return p.queued_bytes <= enough and self._target.has_room() and not self._target.is_aside(p)
+        return (
+            p.queued_bytes <= enough
+            and self._target.room.has_room()
+            and not self._target.room.is_aside(p)
+        )
 
-    def _advance(self, works: Sequence[_Work]) -> None:
+    def _advance(self, works: Sequence[Work]) -> None:
         for work in works:
             p = work.p
             try:
@@ -348,12 +281,12 @@ class SourceSide:
             work.size = sum(len(item.data) for item in work.staged if isinstance(item, Outgoing))
             self._state.hold(p, work.size)
             if work.must_be_noted:
-                self._note(work)
+                self._announcer.add(work)
             else:
                 self._enqueue(work)
-        self._announce()
+        self._announcer.announce()
 
-    def _enqueue(self, work: _Work) -> None:
+    def _enqueue(self, work: Work) -> None:
         """Hand what was staged to the target side, and read on."""
         p, staged = work.p, work.staged
         work.staged, work.size = [], 0
@@ -361,7 +294,7 @@ class SourceSide:
             self._target.enqueue(p, item)
         self.want_more(p)
 
-    def _stage_some(self, work: _Work) -> None:
+    def _stage_some(self, work: Work) -> None:
         """Take in an answer, or as much of it as its neighbours have the patience for.
 
         A few bytes may expand to gigabytes of records that have to be built anew.
@@ -377,7 +310,7 @@ class SourceSide:
                 return
         self._works.pop(p.source, None)
 
-    def _stage(self, work: _Work) -> Iterator[Outgoing | Gap]:
+    def _stage(self, work: Work) -> Iterator[Outgoing | Gap]:
         """What is to be written, in order; what the ledger must hold before that is noted."""
         p, fetched, rules = work.p, work.fetched, work.p.rules
         assert fetched is not None  # noqa: S101 - only settling has none
@@ -429,122 +362,6 @@ class SourceSide:
                 f"{first}set heliograph.on.refused=quarantine to set such records aside",
             )
 
-    # -- the ledger and the quarantine --------------------------------------------------------
-
-    def _noted(self, p: PartitionCopy) -> _Work | None:
-        """The work of a partition waits for the ledger or the quarantine no more."""
-        work = self._noting.pop(p.source, None)
-        if work is not None:
-            self._state.unannounced -= work.size
-            p.announcing = False
-        return work
-
-    def _unpin(self) -> None:
-        """Batches are pieces of answers: those that have to wait must not keep all of them."""
-        for work in self._noting.values():
-            for item in work.staged:
-                if isinstance(item, Outgoing):
-                    item.data = memoryview(bytes(item.data))
-
-    def _note(self, work: _Work) -> None:
-        """Write what has to be written before the staged batches; the partition waits for it."""
-        p = work.p
-        if self._state.unannounced + work.size > self._state.budget // 2 and self._noting:
-            # It is read again later: what waits must not take all the room.
-            self._state.free(p, work.size)
-            self._state.postpone(p, time.time() + _LEDGER_PAUSE_SECONDS, "waiting for the ledger")
-            return
-        p.announcing = True
-        self._noting[p.source] = work
-        self._state.unannounced += work.size
-        if not work.refused:
-            self._unannounced.append(work)
-            return
-        refused, work.refused = work.refused, []
-        context, client = self._state.context, self._target.cluster.spare
-
-        def written(_: None) -> None:
-            if self._noting.get(p.source) is work:
-                p.quarantined += len(refused)
-                self._unannounced.append(work)
-                self._announce()
-
-        def failed(error: WireError) -> None:
-            if self._noting.get(p.source) is work:
-                self._state.disturb(p, f"setting refused records aside: {error}")
-
-        self._background.run(
-            self._target.cluster.spare_lane,
-            lambda: set_aside(context, client, p, refused),
-            written,
-            failed,
-        )
-
-    def _announce(self) -> None:
-        """Write new runs and epochs to the ledger, of all partitions that wait for that.
-
-        One write at a time: what is staged meanwhile goes together into the next one.
-        """
-        works = [w for w in self._unannounced if self._noting.get(w.p.source) is w]
-        if not works or self._announced_at is not None:
-            return
-        self._unannounced = []
-        self._announced_at, self._unpinned = time.monotonic(), False
-        entries = {
-            w.p.source: Entry(w.p.place, w.runs) for w in works if w.runs and w.p.place is not None
-        }
-        epochs = [
-            Epoch(w.p.place, mark) for w in works for mark in w.marks if w.p.place is not None
-        ]
-        for work in works:
-            work.runs, work.marks = [], []
-        ledger = self._state.ledger
-
-        def write() -> set[TopicPartition]:
-            ledger.write(entries.values(), epochs)
-            late = [
-                correction
-                for entry in entries.values()
-                for correction in _further_on(ledger.at(entry.place), entry)
-            ]
-            if late:
-                ledger.write(late)
-            return {
-                source for source, entry in entries.items()
-                if any(
-                    ledger.at(entry.place).source_of(run.sequence) != run.source
-                    for run in entry.runs
-                )
-            }  # fmt: skip
-
-        def written(contested: set[TopicPartition]) -> None:
-            self._announced_at = None
-            for work in works:
-                p = work.p
-                if self._noting.get(p.source) is not work:
-                    continue
-                if p.source in contested:
-                    self._state.disturb(p, "another writer announced these records differently")
-                else:
-                    self._noted(p)
-                    self._enqueue(work)
-            self._announce()
-
-        def failed(error: WireError) -> None:
-            self._announced_at = None
-            for work in works:
-                if self._noting.get(work.p.source) is work:
-                    self._state.disturb(work.p, f"the ledger cannot be written: {error}")
-            self._announce()
-
-        self._background.run(self._target.cluster.lane, write, written, failed)
-
-    def _moved(self, p: PartitionCopy, offsets: int) -> None:
-        """What is not announced yet moves along; what is, `TargetSide` corrects in the ledger."""
-        for work in self._unannounced:
-            if work.p is p:
-                work.runs = [run._replace(target=run.target + offsets) for run in work.runs]
-
     def _refused(self, p: PartitionCopy, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:
             # Retention, truncation, or a new leader: resume finds out.
@@ -564,19 +381,9 @@ class SourceSide:
         """Go on behind what the source has deleted: announced at once, and the gap is filled."""
         p.position = start
         runs, missing = p.stage([(start, 0)])
-        work = _Work(p, staged=[*gaps(missing)], runs=runs)
+        work = Work(p, staged=[*gaps(missing)], runs=runs)
         if work.must_be_noted:
-            self._note(work)
-            self._announce()
+            self._announcer.add(work)
+            self._announcer.announce()
         else:
             self._enqueue(work)
-
-
-def _further_on(known: PartitionLedger, entry: Entry) -> list[Entry]:
-    """Corrections for runs that were announced where we have just looked and found nothing."""
-    for index, run in enumerate(entry.runs):
-        if known.source_of(run.sequence) < run.source:
-            # Everything behind it was counted differently, if at all.
-            rest = [Entry(entry.place, [later]) for later in entry.runs[index + 1 :]]
-            return [Entry(entry.place, [run], shift=True), *rest]
-    return []

@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from heliograph.units import amount
+from heliograph.units import amount, growth
 
 __all__ = ["Copied", "Screen"]
 
@@ -143,10 +143,7 @@ class Copied:
 
     @property
     def _rate(self) -> float:
-        if len(self._samples) < 2:
-            return 0.0
-        (first, before), (last, now) = self._samples[0], self._samples[-1]
-        return max(now - before, 0) / max(last - first, 0.001)
+        return growth(self._samples[0], self._samples[-1]) if self._samples else 0.0
 
     def _numbers(self) -> str:
         percent = 100 * max(self._target, 0) // self._source if self._source else 0

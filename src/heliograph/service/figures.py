@@ -15,6 +15,7 @@ from heliograph.copy.lease_report import LeaseReport
 from heliograph.ledger.runs import Run
 from heliograph.model import PartitionReport, Receipt
 from heliograph.service.snapshot import PartitionSnapshot, TopicSnapshot
+from heliograph.units import growth
 
 #: Enough samples for a minute of growth at the usual interval; older lag is shown as "at least".
 _SAMPLES = 60
@@ -49,10 +50,7 @@ class PartitionLag:
     @property
     def source_rate(self) -> float:
         """Records per second that the source grew by lately."""
-        if len(self.ends) < 2:
-            return 0.0
-        (first, start), (last, end) = self.ends[0], self.ends[-1]
-        return max(end - start, 0) / max(last - first, 0.001)
+        return growth(self.ends[0], self.ends[-1]) if self.ends else 0.0
 
     @property
     def records(self) -> int:
@@ -135,7 +133,7 @@ class Rate:
             return None
         last = samples[-1]
         first = next((s for s in samples[:-1] if last[0] - s[0] <= _RATE_SECONDS), samples[-2])
-        return max(last[1] - first[1], 0) / max(last[0] - first[0], 0.001)
+        return growth(first, last)
 
 
 class Copied:

@@ -64,7 +64,6 @@ class ControlJob:
         details: what the last run has to say, one reason a subject, for the status.
         at_end: a last run for ``--once``, when all is copied; never beside another run.
         at_stop: a last run when the part stops in order, after its leases have ended.
-        part: the part of the flow that it belongs to.
     """
 
     description: str
@@ -73,7 +72,6 @@ class ControlJob:
     first_after_seconds: float = 0.0
     details: Details | None = None
     at_end: Callable[[], object] = _nothing
-    part: str = COPYING
     at_stop: Callable[[], object] = _nothing
 
 
@@ -117,7 +115,6 @@ def _heartbeats(runtime: FlowRuntime) -> ControlJob:
         f"emitting heartbeats for {runtime.flow}",
         config.emit_heartbeats_interval_seconds,
         emitter.emit,
-        part=HEARTBEATS,
     )
 
 
@@ -295,7 +292,6 @@ def _checkpoints(runtime: FlowRuntime, translation: GroupTranslation) -> Control
         _GROUPS_FIRST_SECONDS,
         emitter.details,
         partial(emitter.emit, fresh=True),
-        CHECKPOINTS,
     )
 
 
@@ -314,5 +310,4 @@ def _group_sync(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJ
         _GROUPS_FIRST_SECONDS,
         sync.details,
         sync.finish,
-        CHECKPOINTS,
     )

@@ -15,8 +15,9 @@ from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
 from heliograph.service.flow import Admit, PositionsStore
 from heliograph.service.reports import ReportServer
+from heliograph.service.services import Services
 from heliograph.service.snapshot import MirrorSnapshot
-from heliograph.service.supervisor import FlowSupervisor, Services
+from heliograph.service.supervisor import FlowSupervisor
 
 __all__ = ["Mirror"]
 

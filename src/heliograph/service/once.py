@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from heliograph.errors import HeliographError
 from heliograph.model import Receipt, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.wire.errors import WireError
 
-__all__ = ["Goals"]
+__all__ = ["Goals", "incomplete"]
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,15 @@ _PATIENCE_ROUNDS = 3
 _CREATED_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 _POLL_SECONDS = 0.2
+
+
+@contextmanager
+def incomplete(what: str) -> Iterator[None]:
+    """What fails in here is left undone at the end: a HeliographError that names it."""
+    try:
+        yield
+    except (WireError, ValueError) as error:
+        raise HeliographError("once.incomplete", f"{what}: {error}") from error
 
 
 class Goals:
@@ -71,6 +82,15 @@ class Goals:
                 else:
                     at = f"it stands at source offset {r.source_position}, the goal is {goal}"
                     self.missing[p] = r.error or at
+
+    def require(self, flow: str) -> None:
+        """Raise a HeliographError that names each partition that was not copied so far, and why."""
+        lines = [
+            f"{flow} {p}: {self.missing.get(p, 'it was not copied')}" for p in sorted(self.open)
+        ]
+        if lines:
+            text = "not everything could be mirrored:\n  " + "\n  ".join(lines)
+            raise HeliographError("once.incomplete", text)
 
     def may_go_on(self, runtime: FlowRuntime) -> bool:
         """Whether another round is worth it; waits for what was created a moment ago.

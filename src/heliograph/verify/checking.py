@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -195,10 +194,7 @@ def _joined(results: Sequence[RangeResult], most: int) -> RangeResult:
     for other in results[1:]:
         if other.error:
             return other
-        whole.records += other.records
-        whole.deleted += other.deleted
-        whole.quarantined += other.quarantined
-        whole.counts = Counter(whole.counts) + Counter(other.counts)
+        whole.count(other)
         whole.differences = sorted([*other.differences, *whole.differences],
                                    key=lambda d: d.order)[:most]  # fmt: skip
         whole.gone += other.gone

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from heliograph.batch.header import HEADER_BYTES, BatchHeader
 from heliograph.model import TopicPartition
 from heliograph.verify.expected import Expected
-from heliograph.verify.model import Difference, Kind, Side
+from heliograph.verify.model import Counted, Difference, Kind, Side
 from heliograph.verify.previews import changed_fields, preview, previews
 from heliograph.verify.streams import Batch, Content, Stream, decoded
 
@@ -75,23 +75,14 @@ class Absent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Findings:
-    """What a comparison found; see `RangeResult`.
+class Findings(Counted):
+    """What a comparison found. Compaction and deletion are not looked into yet.
 
     ``absent`` is still to be explained, and not counted among ``records``.
     """
 
-    records: int = 0
-    bytes: int = 0
-    digests: int = 0
-    decoded: int = 0
-    counts: Counter[Kind] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
     absent: list[Absent] = field(default_factory=list)
-    behind: int = 0
-    quarantined: int = 0
-    untimed: int = 0
-    others: Counter[str] = field(default_factory=Counter)
 
 
 class _Here(NamedTuple):

@@ -5,13 +5,23 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.model import ClientSettings, Flow, TopicPartition
 
-__all__ = ["Difference", "Gone", "Kind", "Range", "RangeResult", "Side", "Stretch", "VerifyContext"]
+__all__ = [
+    "Counted",
+    "Difference",
+    "Gone",
+    "Kind",
+    "Range",
+    "RangeResult",
+    "Side",
+    "Stretch",
+    "VerifyContext",
+]
 
 
 class Kind(StrEnum):
@@ -142,39 +152,58 @@ class Difference:
         return (self.topic, self.partition, next((p for p in places if p is not None), 0))
 
 
-@dataclass(slots=True)
-class RangeResult:
-    """What was found in a range.
+@dataclass(slots=True, kw_only=True)
+class Counted:
+    """What is counted in a range, and summed up over ranges.
 
     Attributes:
         records: source records that were compared, or looked for in vain; ``bytes`` of their
             batches.
         digests: source batches whose bytes are those of a target batch; the others were decoded.
-        counts: records that differ, by kind; ``differences`` describes the first.
+        counts: records that differ, by kind.
         behind: how many of the missing are not mirrored yet.
         compacted: records that one side has only, which compaction explains.
         quarantined: records that were set aside instead of mirrored.
         untimed: records whose timestamp the target replaced by the time of appending.
         deleted: records that the source has, and the target has deleted: not compared.
         others: records on the target of other flows, by their names.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    digests: int = 0
+    decoded: int = 0
+    counts: Counter[Kind] = field(default_factory=Counter)
+    behind: int = 0
+    compacted: int = 0
+    quarantined: int = 0
+    untimed: int = 0
+    deleted: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+
+    def count(self, other: Counted) -> None:
+        """Sum up."""
+        for name in (f.name for f in fields(Counted)):
+            mine, more = getattr(self, name), getattr(other, name)
+            if isinstance(mine, Counter):
+                mine.update(more)
+            else:
+                setattr(self, name, mine + more)
+
+
+@dataclass(slots=True)
+class RangeResult(Counted):
+    """What was found in a range.
+
+    Attributes:
+        differences: describes the first of ``counts``.
         holed: sides whose log has holes, though their policy does not say that they are compacted.
         problem: why what was found does not settle the range.
         error: why the range could not be compared; then nothing else counts.
     """
 
     number: int
-    records: int = 0
-    bytes: int = 0
-    digests: int = 0
-    decoded: int = 0
-    counts: Mapping[Kind, int] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
-    behind: int = 0
-    compacted: int = 0
-    quarantined: int = 0
-    untimed: int = 0
-    deleted: int = 0
-    others: Mapping[str, int] = field(default_factory=Counter)
     holed: frozenset[Side] = frozenset()
     gone: list[Gone] = field(default_factory=list)
     problem: str = ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.model import TopicPartition
-from heliograph.verify.model import Difference, Gone, Kind, RangeResult, Side
+from heliograph.verify.model import Counted, Difference, Gone, Kind, RangeResult, Side
 
 __all__ = [
     "DIFFERENT",
@@ -25,8 +24,8 @@ IDENTICAL, DIFFERENT, UNVERIFIED, UNPROVEN = 0, 1, 2, 3
 
 
 @dataclass(slots=True)
-class Totals:
-    """Sums over ranges; see `RangeResult`.
+class Totals(Counted):
+    """Sums over ranges.
 
     Attributes:
         pending: source offsets that are not mirrored yet.
@@ -34,17 +33,6 @@ class Totals:
     """
 
     ranges: int = 0
-    records: int = 0
-    bytes: int = 0
-    digests: int = 0
-    decoded: int = 0
-    counts: Counter[Kind] = field(default_factory=Counter)
-    behind: int = 0
-    compacted: int = 0
-    quarantined: int = 0
-    untimed: int = 0
-    deleted: int = 0
-    others: Counter[str] = field(default_factory=Counter)
     pending: int = 0
     never: int = 0
 
@@ -55,11 +43,10 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Sum up."""
-        for name in ("ranges", "records", "bytes", "digests", "decoded", "behind", "compacted",
-                     "quarantined", "untimed", "deleted", "pending", "never"):  # fmt: skip
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.counts.update(other.counts)
-        self.others.update(other.others)
+        self.count(other)
+        self.ranges += other.ranges
+        self.pending += other.pending
+        self.never += other.never
 
 
 @dataclass(slots=True)
@@ -93,12 +80,8 @@ class PartitionReport:
                 self.problems.append(trouble)
         if result.error:
             return
-        self.totals.add(Totals(
-            ranges=1, records=result.records, bytes=result.bytes, digests=result.digests,
-            decoded=result.decoded, counts=Counter(result.counts), behind=result.behind,
-            compacted=result.compacted, quarantined=result.quarantined, untimed=result.untimed,
-            deleted=result.deleted, others=Counter(result.others),
-        ))  # fmt: skip
+        self.totals.ranges += 1
+        self.totals.count(result)
         self.gone = _merged([*self.gone, *result.gone])
         self.holed |= result.holed
 

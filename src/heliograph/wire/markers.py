@@ -30,11 +30,6 @@ class Marked(NamedTuple):
     error: int
 
 
-def is_offered(connection: Connection) -> bool:
-    """Whether the broker knows the request in the version that is spoken here."""
-    return connection.supports(API_KEY, _VERSION)
-
-
 def send(
     connection: Connection, producer_id: int, counts: Sequence[tuple[TopicPartition, int]]
 ) -> None:

@@ -88,7 +88,8 @@ PLAIN = RangeResult(0, records=50)
         (report(RangeResult(0, records=50, untimed=3)), 0, "IDENTICAL: 50 records, byte for byte"
          " but for 3 timestamps, which the target has replaced"
          " (message.timestamp.type=LogAppendTime)"),
-        (report(RangeResult(0, records=5, compacted=4, quarantined=1, others={"C->B": 2})), 0,
+        (report(RangeResult(
+            0, records=5, compacted=4, quarantined=1, others=Counter({"C->B": 2}))), 0,
          "IDENTICAL: 5 records, byte for byte; not compared: 1 record that was quarantined, not"
          " mirrored, 4 records that only one side has, which compaction explains, 2 records on the"
          " target that flow C->B has mirrored"),

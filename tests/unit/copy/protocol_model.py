@@ -1,9 +1,9 @@
 """The protocol, small enough to be explored: one partition, its broker, its ledger, its writers.
 
 The broker, the network and the faults are modelled here. What decides is the real code: `Resumer`
-with `copy.knowledge`, the ledger's store and codec, `PartitionCopy.stage`, and what `TargetSide`
-makes of answers. A state is reached by a list of actions; `check` lets a fresh writer finish and
-compares what came of it with what was promised.
+with `copy.knowledge`, the ledger's store and codec, `PartitionCopy.stage`, and what
+`Acknowledgements` makes of answers. A state is reached by a list of actions; `check` lets a fresh
+writer finish and compares what came of it with what was promised.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from heliograph.copy.partition import STALE_SECONDS, Gap, MustWait, Outgoing, ga
 from heliograph.copy.recount import Recount
 from heliograph.copy.resume import Resumer
 from heliograph.copy.target_divergence import TargetDivergence
+from heliograph.copy.target_link import TargetLink
 from heliograph.copy.target_log import DELETED, Foreign, TargetLog
-from heliograph.copy.writing import TargetLink, TargetSide
+from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Acknowledged, Entry, Place
 from heliograph.ledger.store import LedgerStore
@@ -474,9 +475,9 @@ class Writer:
         request, item = self.network.popleft()
         answer = self.broker.handle(request)
         if isinstance(item, Gap):
-            self.target._marked(self.p, answer.error)
+            self.target.acknowledgements.marked(self.p, answer.error)
         else:
-            self.target._acknowledge(self.p, answer)
+            self.target.acknowledgements.produced(self.p, answer)
 
     def lose_connection(self) -> list[Request]:
         """Returns what is on the road; it may arrive or not."""
@@ -600,7 +601,7 @@ class Model:
         self._retire()
 
     def _retire(self) -> None:
-        self.writer.target.report_pushed()
+        self.writer.target.acknowledgements.report_pushed()
         self.events += self.writer.events
         self.writer = None
 

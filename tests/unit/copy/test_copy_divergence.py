@@ -121,7 +121,7 @@ class Mirror:
             self.announce(Run(sequence, position, sequence))
 
     def announce(self, run):
-        """As `SourceSide._announce`: what was announced further back was not found there."""
+        """As `Announcer.announce`: what was announced further back was not found there."""
         self.ledger.add(run)
         if self.ledger.source_of(run.sequence) < run.source:
             self.ledger.correct(run)

@@ -241,7 +241,7 @@ def test_a_flow_that_begins_later_is_nobody_to_be_blamed(mirror):
     mirror.a.write("t", [b"0"])
     with Held(mirror.lease()) as held:
         wait_for(lambda: mirror.mirrored("t") == [b"0"])
-        divergence = held.loop._target._divergence
+        divergence = held.loop._target.acknowledgements._divergence
         assert not divergence._of_other_flows([77])
         divergence._looked_at = float("-inf")
         mirror.b.create("mm2-ledger.C.internal", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.copy.writing import TargetLink, _Sent
+from heliograph.copy.target_link import Sent, TargetLink
 
 ANSWER_BYTES = 90
 
@@ -32,7 +32,7 @@ def link(shortest_answer):
 def send_all(target):
     count = 0
     while target.may_send():
-        target.sent.append(_Sent(markers=False, at=0.0, answer_bytes=ANSWER_BYTES))
+        target.sent.append(Sent(markers=False, at=0.0, answer_bytes=ANSWER_BYTES))
         count += 1
     target.gather()
     return count
@@ -64,7 +64,7 @@ def test_a_broker_that_is_far_always_has_five():
 
 def test_what_is_little_is_sent_at_once():
     near = link(0.0005)
-    near.sent.extend([_Sent(markers=False, at=0.0, answer_bytes=ANSWER_BYTES)] * 3)
+    near.sent.extend([Sent(markers=False, at=0.0, answer_bytes=ANSWER_BYTES)] * 3)
     assert near.may_send()
     near.gather()
     assert near.connection.wakes_for == 1

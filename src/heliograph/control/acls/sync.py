@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
-from itertools import islice
 
 from heliograph.config import FlowConfig
 from heliograph.control.acls.rules import AclPlan, AclRules, Change, plan
@@ -30,8 +29,6 @@ _KIND = "acl"
 _PATIENCE_SECONDS = 5.0
 #: A line in the log names so many, the status has all.
 _MOST_NAMED = 3
-#: A status that is shown every few seconds must not grow with the cluster.
-_MOST_DETAILS = 1000
 
 
 class AclSync:
@@ -60,7 +57,7 @@ class AclSync:
 
     def details(self) -> Mapping[str, str]:
         """What the last run could not do, and why."""
-        return dict(islice(self._details.items(), _MOST_DETAILS))
+        return self._details
 
     # -- planning -----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from heliograph.config import FlowConfig
+from heliograph.control.scheduler import MOST_DETAILS
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.ledger.codec import Place
 from heliograph.ledger.store import LedgerStore
@@ -45,8 +46,6 @@ __all__ = [
 _LONGEST_METADATA_BYTES = 32_767
 #: In reports: what concerns all groups.
 ALL = "*"
-#: Most groups that a job reports on.
-_MOST_DETAILS = 1000
 
 _WHY_NOT = {
     "share": "they acknowledge record by record and have no offset to translate",
@@ -379,7 +378,7 @@ def partitions(count: int) -> str:
 def shortened(details: Iterable[tuple[str, str, bool]]) -> dict[str, str]:
     """(group, text, whether it needs attention) as a report; those that do come first."""
     ordered = sorted(details, key=lambda d: (not d[2], d[0]))
-    report = {group: text for group, text, _ in ordered[:_MOST_DETAILS]}
-    if len(ordered) > _MOST_DETAILS:
-        report["..."] = f"and {len(ordered) - _MOST_DETAILS} more groups"
-    return report
+    if len(ordered) > MOST_DETAILS:
+        more = len(ordered) - (MOST_DETAILS - 1)
+        ordered[MOST_DETAILS - 1 :] = [("...", f"and {more} more groups", False)]
+    return {group: text for group, text, _ in ordered}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from heliograph.config import FlowConfig
 from heliograph.control.topics.config_rules import (
@@ -25,8 +24,6 @@ from heliograph.wire.rights import denied, missing_right
 
 log = logging.getLogger(__name__)
 
-#: A status that is shown every few seconds must not grow with the cluster.
-_MOST_DETAILS = 1000
 #: A warning names so many topics, the status has all.
 _MOST_NAMED = 3
 #: INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: the target does not like some property.
@@ -74,7 +71,7 @@ class ConfigSync:
 
     def details(self) -> Mapping[str, str]:
         """What the last run could not do, by remote topic."""
-        return dict(islice(self._details.items(), _MOST_DETAILS))
+        return self._details
 
     def sync(self) -> None:
         """Compare all topics once, and change what differs."""

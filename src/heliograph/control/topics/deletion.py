@@ -46,7 +46,6 @@ DELETED = "deleted"
 
 #: Enough to see that the source is still the cluster that it was.
 _WITNESSES = 20
-_MOST_DETAILS = 1000
 #: A topic that should be deleted and cannot be is looked at again after this long.
 _AGAIN_SECONDS = 600.0
 
@@ -116,7 +115,7 @@ class DeletionWatch:
 
     def details(self) -> Mapping[str, str]:
         """What became of the remote topics of deleted topics, by the name on the source."""
-        return dict(islice(self._details.items(), _MOST_DETAILS))
+        return self._details
 
     def watch(self) -> None:
         """Look once; what is seen for the second time in a row is dealt with."""

@@ -1,0 +1,100 @@
+"""A flow while it is connected: its clients, claim, plan and monitor. Runs in the driver.
+
+The supervisor's thread opens and closes it, any number of times. Other threads read the attributes:
+each is replaced as a whole, and None while there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from heliograph.control.scheduler import JobStatus, Scheduler
+from heliograph.service.flow import FlowRuntime
+from heliograph.service.monitor import FlowMonitor
+from heliograph.service.services import Services
+
+__all__ = ["FlowSession", "Step"]
+
+#: How often partitions are judged; reports are taken in at once.
+_LOOK_SECONDS = 1.0
+_LOOKED_AT_PER_SECOND = 2000
+
+#: Surrounds a step of the start that takes its time, and tells of it.
+Step = Callable[[str], AbstractContextManager[None]]
+
+
+class FlowSession:
+    """Connects a flow, watches it, and closes it.
+
+    Attributes:
+        runtime: the flow, from `open_target` to `close`.
+        monitor: what is known of it, from `open` on. What was known last is shown after `close`.
+        opened: whether the source is connected and the flow claimed.
+    """
+
+    def __init__(self, name: str, services: Services, make: Callable[[], FlowRuntime]) -> None:
+        """``make``: the flow as it is configured now."""
+        self._name = name
+        self._services = services
+        self._make = make
+        self.runtime: FlowRuntime | None = None
+        self.monitor: FlowMonitor | None = None
+        self.opened = False
+        self._watching: Scheduler | None = None
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another mirror has the flow."""
+        runtime = self.runtime
+        return self.opened and runtime is not None and runtime.stands_by
+
+    def open_target(self, step: Step) -> FlowRuntime:
+        """Connect to the target, which suffices for heartbeats; raises StartError."""
+        if self.runtime is None:
+            self.runtime = self._make()
+        with step(f"cluster {self.runtime.flow.target}"):
+            self.runtime.open_target()
+        return self.runtime
+
+    def open(self, runtime: FlowRuntime, step: Step, *, once: bool, copies: bool) -> None:
+        """Connect and claim, if that is not done yet; then the flow is watched.
+
+        ``runtime`` is what `open_target` returned. Raises HeliographError or WireError.
+        """
+        if self.opened:
+            return
+        with step(f"cluster {runtime.flow.source} and the topics of {self._name}"):
+            runtime.open(once=once, copies=copies)
+        if copies:
+            engine, config = self._services.engine, runtime.config
+            engine.await_start()
+            engine.check_secrets([config.source_client, config.target_client])
+        self.monitor = monitor = FlowMonitor(runtime, self._services.events)
+        self._watching = watching = Scheduler(tell=self._services.events.job_ran)
+        watching.repeat(
+            monitor.measure, monitor.interval, f"measuring the lag of {self._name}",
+            # Nobody is in step who was not measured lately.
+            flow=self._name, longest_pause_seconds=2 * monitor.interval,
+        )  # fmt: skip
+        # Large flows are looked at less often, so that an idle mirror stays idle.
+        look_seconds = max(_LOOK_SECONDS, len(runtime.plan.partitions) / _LOOKED_AT_PER_SECOND)
+        watching.repeat(
+            monitor.look, look_seconds, f"watching the partitions of {self._name}", flow=self._name
+        )
+        self.opened = True
+
+    def jobs(self) -> list[JobStatus]:
+        """How watching is doing."""
+        watching = self._watching
+        return watching.jobs_of(self._name) if watching is not None else []
+
+    def close(self) -> None:
+        """Give the claim up and close every client, after the last lease."""
+        if self._watching is not None:
+            self._watching.stop()
+        runtime, self.runtime = self.runtime, None
+        self._watching = None
+        self.opened = False
+        if runtime is not None:
+            runtime.close()

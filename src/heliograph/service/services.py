@@ -1,0 +1,31 @@
+"""What all flows of a mirror share. Made by the mirror, in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heliograph.model import DriverAddress
+from heliograph.service.engine import Engine
+from heliograph.service.events import EventBus
+from heliograph.service.reports import ReportServer
+
+__all__ = ["Services"]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all flows of a mirror share.
+
+    Attributes:
+        engine: runs rounds.
+        reports: where tasks report to; ``report_to`` is its address, None if there is none.
+        events: what happens.
+        flows: how many flows copy: they share the cores.
+    """
+
+    engine: Engine
+    reports: ReportServer
+    report_to: Callable[[], DriverAddress | None]
+    events: EventBus
+    flows: Callable[[], int]
