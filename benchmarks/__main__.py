@@ -23,6 +23,7 @@ from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.figures import SCENARIOS, Results
 from benchmarks.neighbours import DISTURBING_PERCENT, Neighbours
 from benchmarks.report import Report
+from benchmarks.watched import WATCHED
 from benchmarks.workloads import WORKLOADS
 from heliograph.errors import HeliographError, LabError
 from heliograph.lab import Lab
@@ -37,6 +38,7 @@ _BROKER = {"log.segment.delete.delay.ms": "1000"}
 _SOURCE_BROKER = {"log.cleaner.backoff.ms": "1000"}
 # Ends one measurement, not the others.
 _FAILURES = (MeasureError, LabError, WireError, KafkaException, subprocess.SubprocessError)
+_MIRRORS = {**CONTENDERS, WATCHED.key: WATCHED}
 
 Measure = Callable[[Contender], dict[str, float]]
 
@@ -65,8 +67,8 @@ def _words(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, 
     "--mirrors",
     default=",".join(CONTENDERS),
     show_default=True,
-    callback=_words(tuple(CONTENDERS)),
-    help="What to measure.",
+    callback=_words(tuple(_MIRRORS)),
+    help=f"What to measure; also: {WATCHED.key}.",
 )
 @click.option("--repeat", default=1, show_default=True, help="Runs of each; the median counts.")
 @click.option("--folder", type=click.Path(path_type=Path), help="For brokers and logs; kept.")
@@ -98,7 +100,7 @@ def main(
         if shutil.disk_usage(work).free < _BYTES_NEEDED * scale:
             need = _BYTES_NEEDED * scale / 2**30
             raise click.ClickException(f"{work} needs {need:.1f} GiB free; try --folder or --scale")
-        _measure(console, work, results, only, [CONTENDERS[m] for m in mirrors], scale, repeat)
+        _measure(console, work, results, only, [_MIRRORS[m] for m in mirrors], scale, repeat)
     except KeyboardInterrupt:
         console.print("[yellow]interrupted: everything is stopped, nothing was written")
         sys.exit(130)
