@@ -57,7 +57,8 @@ class OffsetChanges:
         for change in offsets:
             _check(part, change)
         if part == COPYING:
-            wanted = {_partition(c.partition): c.offset for c in offsets}
+            # As in MM2, whatever is stored may be forgotten; some of it may be no partition.
+            wanted = {_partition(c.partition): c.offset for c in offsets if _is_source(c.partition)}
             self._move(flow, {p: None if o is None else int(o["offset"]) + 1
                               for p, o in wanted.items()})  # fmt: skip
         entries = [(offset_key(stored.name, c.partition), c.offset) for c in offsets]
@@ -141,11 +142,9 @@ _HEARTBEAT = ("sourceClusterAlias", "targetClusterAlias")
 
 def _check(part: str, change: PartitionOffset) -> None:
     """Refuse what MM2's connectors refuse, with their status and words; nulls are not checked."""
-    partition = f"Source partition {_java(change.partition)}"
     if change.offset is None:
-        if part == COPYING and not _is_source(change.partition):
-            raise ConnectError(500, f"{partition} has no 'topic' and 'partition'")
         return
+    partition = f"Source partition {_java(change.partition)}"
     for name in _FIELDS.get(part, _HEARTBEAT):
         _check_field(partition, change.partition, name)
     whole = f"Source offset {_java(change.offset)} for s{partition[1:]}"
