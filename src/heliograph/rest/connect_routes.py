@@ -19,7 +19,7 @@ from heliograph.connect.api import (
     Initial,
     TaskStatus,
 )
-from heliograph.rest import bodies
+from heliograph.rest import bodies, schemas
 from heliograph.rest.errors import plain_error
 from heliograph.rest.routing import Answer, Call, Route
 from heliograph.rest.settings import Limits, Role
@@ -27,41 +27,6 @@ from heliograph.shown import shown
 
 __all__ = ["connect_routes"]
 
-_STRINGS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
-_NEW = {
-    "type": "object",
-    "required": ["name", "config"],
-    "additionalProperties": False,
-    "properties": {
-        "name": {"type": "string"},
-        "config": _STRINGS,
-        "initial_state": {"enum": [*Initial, None]},
-    },
-}
-_OFFSETS = {
-    "type": "object",
-    "required": ["offsets"],
-    "additionalProperties": False,
-    "properties": {
-        "offsets": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["partition"],
-                "properties": {
-                    "partition": {"type": "object"},
-                    "offset": {"type": ["object", "null"]},
-                },
-            },
-        }
-    },
-}
-_LEVEL = {
-    "type": "object",
-    "required": ["level"],
-    "properties": {"level": {"type": "string"}},
-}
 #: Log4j's, which Connect knows.
 _LEVELS = frozenset({"OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL"})
 #: What a URI's path keeps as it is: RFC 3986.
@@ -90,9 +55,10 @@ class _ConnectRoutes:
     def about(self, health_seconds: float) -> list[Route]:
         return [
             Route(method="GET", path="/", role=Role.VIEWER, consumes=False,
-                  summary="Version and cluster", handler=self._about),
+                  summary="Version and cluster", handler=self._about, answers=schemas.SERVER),
             Route(method="GET", path="/health", role=None, consumes=False, summary="Health",
-                  handler=self._health, seconds=health_seconds, shared=False,
+                  handler=self._health, answers=schemas.HEALTH,
+                  seconds=health_seconds, shared=False,
                   ok={200: "Healthy", 500: "Unhealthy", 503: "Starting"}),
         ]  # fmt: skip
 
@@ -109,24 +75,28 @@ class _ConnectRoutes:
         one = "/connectors/{connector}"
         return [
             Route(method="GET", path="/connectors", role=Role.VIEWER, handler=self._list,
-                  summary="Names of all connectors, or more of each",
+                  answers=schemas.CONNECTORS, summary="Names of all connectors, or more of each",
                   query={"expand": "info or status; may be given twice"}),
             Route(method="POST", path="/connectors", role=Role.ADMIN, handler=self._create,
-                  summary="Create a connector", changes=True, body=_NEW, ok={201: "Created"}),
+                  answers=schemas.CONNECTOR,
+                  summary="Create a connector", changes=True, body=schemas.NEW,
+                  ok={201: "Created"}),
             Route(method="GET", path=one, role=Role.VIEWER, handler=self._info,
-                  summary="A connector"),
-            Route(method="DELETE", path=one, role=Role.ADMIN, handler=self._delete,
+                  answers=schemas.CONNECTOR, summary="A connector"),
+            Route(method="DELETE", path=one, role=Role.ADMIN, handler=self._delete, answers=None,
                   summary="Delete a connector", changes=True, ok={204: "Deleted"}),
             Route(method="GET", path=f"{one}/config", role=Role.VIEWER, handler=self._config,
-                  summary="Its config, as it was given"),
+                  answers=schemas.STRINGS, summary="Its config, as it was given"),
             Route(method="PUT", path=f"{one}/config", role=Role.ADMIN, handler=self._put,
-                  summary="Create it or replace its config", changes=True, body=_STRINGS,
+                  answers=schemas.CONNECTOR,
+                  summary="Create it or replace its config", changes=True, body=schemas.STRINGS,
                   ok={200: "Replaced", 201: "Created"}),
             Route(method="PATCH", path=f"{one}/config", role=Role.ADMIN, handler=self._patch,
+                  answers=schemas.CONNECTOR,
                   summary="Merge into its config; null removes a key", changes=True,
-                  body=_STRINGS),
+                  body=schemas.STRINGS),
             Route(method="GET", path=f"{one}/status", role=Role.VIEWER, handler=self._status,
-                  summary="The states of it and its tasks"),
+                  answers=schemas.STATUS, summary="The states of it and its tasks"),
         ]  # fmt: skip
 
     def _list(self, call: Call) -> Answer:
@@ -194,16 +164,19 @@ class _ConnectRoutes:
         one = "/connectors/{connector}"
         return [
             Route(method="PUT", path=f"{one}/pause", role=Role.OPERATOR, changes=True,
-                  handler=self._target(Initial.PAUSED, 202), summary="Pause it and its tasks",
+                  handler=self._target(Initial.PAUSED, 202), answers=None,
+                  summary="Pause it and its tasks",
                   ok={202: "It will pause"}),
             Route(method="PUT", path=f"{one}/resume", role=Role.OPERATOR, changes=True,
-                  handler=self._target(Initial.RUNNING, 202), summary="Let it go on",
+                  handler=self._target(Initial.RUNNING, 202), answers=None, summary="Let it go on",
                   ok={202: "It will go on"}),
             Route(method="PUT", path=f"{one}/stop", role=Role.OPERATOR, changes=True,
-                  handler=self._target(Initial.STOPPED, 204), summary="Stop it: it has no tasks",
+                  handler=self._target(Initial.STOPPED, 204), answers=None,
+                  summary="Stop it: it has no tasks",
                   ok={204: "It will stop"}),
             Route(method="POST", path=f"{one}/restart", role=Role.OPERATOR, changes=True,
-                  handler=self._restart, summary="Restart it, and its tasks if asked to",
+                  handler=self._restart, answers=schemas.STATUS,
+                  summary="Restart it, and its tasks if asked to",
                   query={"includeTasks": "true: its tasks, too",
                          "onlyFailed": "true: only what has failed"},
                   ok={204: "It will restart", 202: "What will restart, if one of both is true"}),
@@ -229,11 +202,12 @@ class _ConnectRoutes:
         one = "/connectors/{connector}/tasks"
         return [
             Route(method="GET", path=one, role=Role.VIEWER, handler=self._tasks,
-                  summary="Its tasks and their configs"),
+                  answers=schemas.TASKS, summary="Its tasks and their configs"),
             Route(method="GET", path=f"{one}/{{task}}/status", role=Role.VIEWER,
-                  handler=self._task_status, summary="The state of a task"),
+                  handler=self._task_status, answers=schemas.TASK_STATUS,
+                  summary="The state of a task"),
             Route(method="POST", path=f"{one}/{{task}}/restart", role=Role.OPERATOR,
-                  changes=True, handler=self._restart_task, summary="Restart a task",
+                  changes=True, handler=self._restart_task, answers=None, summary="Restart a task",
                   ok={204: "It will restart"}),
         ]  # fmt: skip
 
@@ -256,16 +230,19 @@ class _ConnectRoutes:
         one = "/connectors/{connector}"
         return [
             Route(method="GET", path=f"{one}/topics", role=Role.VIEWER, handler=self._topics,
-                  summary="Topics that it has written to"),
+                  answers=schemas.TOPICS, summary="Topics that it has written to"),
             Route(method="PUT", path=f"{one}/topics/reset", role=Role.OPERATOR, changes=True,
-                  handler=self._reset_topics, summary="Forget them", ok={202: "Forgotten"}),
+                  handler=self._reset_topics, answers=None,
+                  summary="Forget them", ok={202: "Forgotten"}),
             Route(method="GET", path=f"{one}/offsets", role=Role.VIEWER, handler=self._offsets,
-                  summary="What was copied last of each partition"),
+                  answers=schemas.STORED_OFFSETS, summary="What was copied last of each partition"),
             Route(method="PATCH", path=f"{one}/offsets", role=Role.ADMIN, changes=True,
-                  handler=self._alter_offsets, summary="Move positions of a stopped connector",
-                  body=_OFFSETS),
+                  handler=self._alter_offsets, answers=schemas.MESSAGE,
+                  summary="Move positions of a stopped connector",
+                  body=schemas.OFFSETS),
             Route(method="DELETE", path=f"{one}/offsets", role=Role.ADMIN, changes=True,
-                  handler=self._reset_offsets, summary="Forget its positions"),
+                  handler=self._reset_offsets, answers=schemas.MESSAGE,
+                  summary="Forget its positions"),
         ]  # fmt: skip
 
     def _topics(self, call: Call) -> Answer:
@@ -298,13 +275,16 @@ class _ConnectRoutes:
         one = "/connector-plugins/{plugin}/config"
         return [
             Route(method="GET", path="/connector-plugins", role=Role.VIEWER,
-                  handler=self._plugins, summary="Connectors that there are",
+                  handler=self._plugins, answers=schemas.PLUGINS,
+                  summary="Connectors that there are",
                   query={"connectorsOnly": "false: converters and the like, too"}),
             Route(method="GET", path=one, role=Role.VIEWER, handler=self._plugin_config,
+                  answers=schemas.DEFINITIONS,
                   summary="The keys of a plugin", query={"version": "of the plugin"}),
             # It changes nothing, so whoever may see may ask.
-            Route(method="PUT", path=f"{one}/validate", role=Role.VIEWER, body=_STRINGS,
-                  handler=self._validate, summary="What is wrong with a config"),
+            Route(method="PUT", path=f"{one}/validate", role=Role.VIEWER, body=schemas.VALIDATED,
+                  handler=self._validate, answers=schemas.VALIDATION,
+                  summary="What is wrong with a config"),
         ]  # fmt: skip
 
     def _plugins(self, call: Call) -> Answer:
@@ -325,11 +305,11 @@ class _ConnectRoutes:
         one = "/admin/loggers/{logger}"
         return [
             Route(method="GET", path="/admin/loggers", role=Role.VIEWER, handler=self._loggers,
-                  summary="Log levels"),
+                  answers=schemas.LOGGERS, summary="Log levels"),
             Route(method="GET", path=one, role=Role.VIEWER, handler=self._logger,
-                  summary="The level of a logger"),
-            Route(method="PUT", path=one, role=Role.ADMIN, changes=True, body=_LEVEL,
-                  handler=self._set_level, summary="Set a level",
+                  answers=schemas.LOGGER, summary="The level of a logger"),
+            Route(method="PUT", path=one, role=Role.ADMIN, changes=True, body=schemas.LEVEL,
+                  handler=self._set_level, answers=schemas.NAMES, summary="Set a level",
                   query={"scope": "worker (this one), or cluster"},
                   ok={200: "The loggers that it concerns", 204: "Every worker will do it"}),
         ]  # fmt: skip
@@ -359,10 +339,12 @@ class _ConnectRoutes:
         one = "/connectors/{connector}"
         return [
             Route(method="POST", path=f"{one}/tasks", role=Role.ADMIN, consumes=False,
-                  handler=self._unsigned, summary="Between Connect's workers; always refused",
+                  handler=self._unsigned, answers=None,
+                  summary="Between Connect's workers; always refused",
                   ok={204: "Never"}),
             Route(method="PUT", path=f"{one}/fence", role=Role.ADMIN, consumes=False,
-                  handler=self._unsigned, summary="Between Connect's workers; always refused",
+                  handler=self._unsigned, answers=None,
+                  summary="Between Connect's workers; always refused",
                   ok={204: "Never"}),
         ]  # fmt: skip
 

@@ -22,6 +22,7 @@ from heliograph.connect.api import ConnectError
 from heliograph.control.workers import Workers
 from heliograph.rest.credentials import Caller
 from heliograph.rest.errors import JSON, as_json, error_of, failure, plain_error
+from heliograph.rest.schemas import ERROR
 from heliograph.rest.settings import Limits, Role
 from heliograph.shown import shown
 
@@ -97,6 +98,7 @@ class Route:
             leaves an audit line.
         consumes: whether a body, or a Content-Type alone, must be JSON.
         body: the JSON schema of its body, if it takes one.
+        answers: the JSON schema of its success; None if that has no body.
         query: name of each parameter of the query, and what it is for.
         ok: status and description of success, for the OpenAPI document.
         seconds: how long the call may take; None for the usual.
@@ -112,6 +114,7 @@ class Route:
     changes: bool = False
     consumes: bool = True
     body: Mapping[str, Any] | None = None
+    answers: Mapping[str, Any] | None = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     ok: Mapping[int, str] = field(default_factory=lambda: {200: "Success"})
     produces: str = JSON
@@ -292,28 +295,22 @@ def register(
     """Serve the routes, and describe them in the OpenAPI document."""
     for route in routes:
         first, *others = route.ok
+        content: dict[str, Any] = {}
+        if route.answers is not None:
+            content["content"] = {route.produces: {"schema": route.answers}}
         app.add_api_route(
             route.path, _serving(_Endpoint(route, calls, changeable)), methods=[route.method],
             status_code=first, response_description=route.ok[first], response_class=Response,
             response_model=None, summary=route.summary, tags=[route.tag],
             operation_id=re.sub(r"\W+", "_", f"{route.method.lower()} {route.path}").strip("_"),
             responses={
-                **{status: {"description": route.ok[status]} for status in others},
-                **({first: {"content": {route.produces: {"schema": {}}}}} if first != 204 else {}),
-                "default": {"description": "Refused", "content": {JSON: {"schema": _ERROR}}},
+                **({first: content} if first != 204 else {}),
+                **{status: {"description": route.ok[status]} | (content if status != 204 else {})
+                   for status in others},
+                "default": {"description": "Refused", "content": {JSON: {"schema": ERROR}}},
             },
             openapi_extra=_described(route),
         )  # fmt: skip
-
-
-_ERROR = {
-    "type": "object",
-    "required": ["error_code", "message"],
-    "properties": {
-        "error_code": {"type": "integer"},
-        "message": {"type": ["string", "null"]},
-    },
-}
 
 
 def _serving(endpoint: _Endpoint) -> Callable[[Request], Any]:

@@ -1,0 +1,101 @@
+"""JSON schemas of Connect's bodies and answers, for the OpenAPI document. Pure.
+
+Nothing is checked by them at run time: bodies are read as Jackson reads them
+(`heliograph.rest.bodies`). The tests hold every answer against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heliograph.connect.api import Initial, State
+
+__all__ = [
+    "CONNECTOR", "CONNECTORS", "DEFINITIONS", "ERROR", "HEALTH", "LEVEL", "LOGGER", "LOGGERS",
+    "MESSAGE", "NAMES", "NEW", "OFFSETS", "PLUGINS", "SERVER", "STATUS", "STORED_OFFSETS",
+    "STRINGS", "TASKS", "TASK_STATUS", "TOPICS", "VALIDATED", "VALIDATION",
+]  # fmt: skip
+
+Schema = Mapping[str, Any]
+
+_TEXT = {"type": "string"}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_INTEGER = {"type": "integer"}
+_BOOLEAN = {"type": "boolean"}
+
+
+def _object(**properties: Schema) -> dict[str, Any]:
+    """An object with exactly these properties; a trailing ``_`` marks one that may be missing."""
+    return {
+        "type": "object",
+        "required": [name for name in properties if not name.endswith("_")],
+        "additionalProperties": False,
+        "properties": {name.removesuffix("_"): schema for name, schema in properties.items()},
+    }
+
+
+def _list(items: Schema) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _map(values: Schema) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": values}
+
+
+# -- bodies -----------------------------------------------------------------------------------
+
+STRINGS = _map(_TEXT_OR_NULL)
+NEW = _object(name=_TEXT, config=STRINGS, initial_state_={"enum": [*Initial, None]})
+VALIDATED = {**STRINGS, "required": ["connector.class"], "properties": {"connector.class": _TEXT}}
+LEVEL = {**STRINGS, "required": ["level"], "properties": {"level": _TEXT}}
+_CHANGE = _object(partition={"type": "object"}, offset_={"type": ["object", "null"]})
+OFFSETS = _object(offsets={**_list(_CHANGE), "minItems": 1})
+
+# -- answers ----------------------------------------------------------------------------------
+
+ERROR = _object(error_code=_INTEGER, message=_TEXT_OR_NULL)
+SERVER = _object(version=_TEXT, commit=_TEXT, kafka_cluster_id=_TEXT)
+HEALTH = _object(status={"enum": ["healthy", "starting", "unhealthy"]}, message=_TEXT)
+NAMES = _list(_TEXT)
+MESSAGE = _object(message=_TEXT)
+
+_TYPE = {"enum": ["source", "sink", "unknown"]}
+_TASK = _object(connector=_TEXT, task=_INTEGER)
+CONNECTOR = _object(name=_TEXT, config=_map(_TEXT), tasks=_list(_TASK), type=_TYPE)
+TASKS = _list(_object(id=_TASK, config=_map(_TEXT)))
+
+_STATE = {"worker_id": _TEXT, "trace_": _TEXT, "version_": _TEXT}
+# Clients know no STOPPED task.
+_TASK_STATES = [state for state in State if state is not State.STOPPED]
+TASK_STATUS = _object(id=_INTEGER, state={"enum": _TASK_STATES}, **_STATE)
+_OWN_STATUS = _object(state={"enum": [*State]}, **_STATE)
+STATUS = _object(name=_TEXT, connector=_OWN_STATUS, tasks=_list(TASK_STATUS), type=_TYPE)
+CONNECTORS = {"anyOf": [NAMES, _map(_object(info_=CONNECTOR, status_=STATUS))]}
+
+TOPICS = _map(_object(topics=NAMES))
+STORED_OFFSETS = _object(
+    offsets=_list(_object(partition={"type": "object"}, offset={"type": ["object", "null"]}))
+)
+
+PLUGINS = _list(_object(**{"class": _TEXT, "type": _TEXT, "version": _TEXT}))
+_DEFINITION = _object(
+    name=_TEXT,
+    type={"enum": ["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS",
+                   "PASSWORD"]},
+    required=_BOOLEAN, default_value=_TEXT_OR_NULL,
+    importance={"enum": ["LOW", "MEDIUM", "HIGH"]}, documentation=_TEXT, group=_TEXT_OR_NULL,
+    order_in_group=_INTEGER, width={"enum": ["NONE", "SHORT", "MEDIUM", "LONG"]},
+    display_name=_TEXT, dependents=NAMES,
+)  # fmt: skip
+DEFINITIONS = _list(_DEFINITION)
+_VALUE = _object(
+    name=_TEXT, value=_TEXT_OR_NULL, recommended_values=NAMES, errors=NAMES, visible=_BOOLEAN
+)
+VALIDATION = _object(
+    name=_TEXT, error_count=_INTEGER, groups=NAMES,
+    configs=_list(_object(definition={"anyOf": [_DEFINITION, {"type": "null"}]}, value=_VALUE)),
+)  # fmt: skip
+
+LOGGER = _object(level=_TEXT, last_modified={"type": ["integer", "null"]})
+LOGGERS = _map(LOGGER)
