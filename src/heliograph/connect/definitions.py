@@ -230,7 +230,10 @@ def _judge(key: Key, config: Mapping[str, str | None], worker: WorkerConfig) -> 
         # What a provider gave may be a secret by mistake, and a reason may quote it.
         reasons = [f"what it resolves to is wrong: expected {key.expected()}"] if reasons else []
     errors = [_invalid(key, written if i == 0 else "null", r) for i, r in enumerate(reasons)]
-    return _Judged(HIDDEN if hidden and value else value, errors)
+    if value:
+        # A URL's key, and what was pasted into the wrong place, is hidden in any key.
+        value = HIDDEN if hidden else redact(key.name, value)
+    return _Judged(value, errors)
 
 
 def _invalid(key: Key, written: str, reason: str) -> str:
