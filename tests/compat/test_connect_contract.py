@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 from connect_cases import ACCEPTED, STEPS, prepare
+from connect_clients import CLIENTS
 from connect_contract import (
     Api,
     Difference,
@@ -38,18 +39,23 @@ def test_recorded_answers_are_those_of_the_real_worker(module_lab_factory, tmp_p
     try:
         worker.wait_ready()
         prepare(lab["A"].bootstrap)
-        found = answers(Api(worker.url, lab["A"].bootstrap, lab["B"].bootstrap), STEPS)
+        api = Api(worker.url, lab["A"].bootstrap, lab["B"].bootstrap)
+        found = answers(api, STEPS)
+        # It is what their authors have tried them with.
+        for client in CLIENTS:
+            client(api)
     finally:
         worker.kill()
     assert wrong(recorded(), found, []) == []
 
 
-@pytest.fixture
-def our_url(lab, tmp_path):
+@pytest.fixture(scope="module")
+def our_api(lab, tmp_path_factory):
     """``heliograph connect`` with the worker file that the real one has."""
-    described = ConnectWorker(lab["B"].client_properties(), tmp_path, name="ours")
+    folder = tmp_path_factory.mktemp("ours")
+    described = ConnectWorker(lab["B"].client_properties(), folder, name="ours")
     command = [sys.executable, "-m", "heliograph", "connect", "-o", "plain"]
-    out = tmp_path / "ours.out"
+    out = folder / "ours.out"
     with out.open("wb") as log:
         process = subprocess.Popen(
             [*command, str(described.properties_path)], stdout=log, stderr=log
@@ -57,7 +63,8 @@ def our_url(lab, tmp_path):
     try:
         wait_for(lambda: described.health()[0] == 200 or process.poll() is not None, 120, "healthy")
         assert process.poll() is None, out.read_text()
-        yield described.url
+        prepare(lab["A"].bootstrap)
+        yield Api(described.url, lab["A"].bootstrap, lab["B"].bootstrap)
     finally:
         process.terminate()
         try:
@@ -67,10 +74,14 @@ def our_url(lab, tmp_path):
             process.wait()
 
 
-def test_our_answers_are_those_of_the_real_worker(lab, our_url):
-    prepare(lab["A"].bootstrap)
-    found = answers(Api(our_url, lab["A"].bootstrap, lab["B"].bootstrap), STEPS)
+def test_our_answers_are_those_of_the_real_worker(our_api):
+    found = answers(our_api, STEPS)
     assert wrong(recorded(), found, ACCEPTED) == []
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+def test_clients_find_what_they_read(our_api, client):
+    client(our_api)
 
 
 def test_each_step_is_recorded_with_its_status():
