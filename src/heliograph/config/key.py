@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import regex
 
+from heliograph.config.backtracking import first_slow
 from heliograph.config.plugins import installed, package_of
 from heliograph.errors import ConfigError
 from heliograph.shown import shown
@@ -35,6 +36,7 @@ PATTERN_LIMIT = 10_000
 """Longest regular expression accepted; nobody writes a longer one by hand."""
 
 _MATCH_SECONDS = 1.0
+_NO_NESTING = "write it without nested repetitions, such as (a+)+"
 _INT_MAX = 2**31 - 1
 
 
@@ -269,7 +271,7 @@ class BoundedPattern:
                 "config.pattern-slow",
                 f"pattern {self.pattern[:80]!r} takes more than {_MATCH_SECONDS:.0f} s for the name"
                 f" {shown(text)!r}",
-                "write it without nested repetitions, such as (a+)+",
+                _NO_NESTING,
             ) from None
 
 
@@ -299,11 +301,17 @@ def compile_pattern(pattern: str) -> BoundedPattern:
 
 
 def _first_bad_pattern(value: str) -> str | None:
-    for pattern in split_list(value):
+    patterns = split_list(value)
+    for pattern in patterns:
         try:
             compile_pattern(pattern)
         except ValueError as error:
             return str(error)
+    if (slow := first_slow(patterns)) is not None:
+        return (
+            f"pattern {slow[0][:80]!r} takes exponential time, for example for {slow[1][:80]!r};"
+            f" {_NO_NESTING}"
+        )
     return None
 
 

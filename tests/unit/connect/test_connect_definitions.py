@@ -355,3 +355,13 @@ def test_secrets_are_in_no_message(worker):
               "source.cluster.sasl.jaas.config": "hunter2",
               "consumer.ssl.key.password": "hunter2", "topcis": "hunter2"}  # fmt: skip
     assert "hunter2" not in str(validate(SOURCE, config, worker))
+
+
+def test_expressions_that_blow_up_are_refused(worker):
+    _, found = judged(worker, {**GOOD, "topics": "orders,(a+)+b"})
+    assert list(found) == ["topics"]
+    [error] = found["topics"]
+    assert error.startswith(
+        "Invalid value orders,(a+)+b for configuration topics: pattern '(a+)+b'"
+    )
+    assert "takes exponential time, for example for 'aaaaa'" in error
