@@ -31,7 +31,8 @@ DEFAULT_KAFKA_VERSION = "4.3.1"
 READY_SECONDS = 600.0
 # The first compiler tier alone: halves the CPU of a start, and costs throughput after minutes.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-_ARCHIVE_SECONDS = 120.0
+#: Java writes it when it ends, which takes 5 s, and minutes on a machine that does a lot else.
+_ARCHIVE_SECONDS = 600.0
 #: What StorageTool wrote for a node in this process, by all that it depends on: name and content.
 _formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
 

@@ -43,7 +43,8 @@ _JVM_FLAGS = (
 )
 _JVM_MEMORY = "512m"
 _JVM_EXIT_SECONDS = 2.0
-_ARCHIVE_SECONDS = 120.0
+#: Java writes it when it ends, which takes 5 s, and minutes on a machine that does a lot else.
+_ARCHIVE_SECONDS = 600.0
 _MASTER_CONNECT_SECONDS = 5.0
 #: Within this a master that is there has accepted us; Spark alone would take a minute.
 _MASTER_SECONDS = 30.0
