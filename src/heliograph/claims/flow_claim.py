@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from heliograph.claims.log import Claim, Standing
+from heliograph.claims.log import Claim, Process, Standing
 from heliograph.claims.ownership import (
     CONFIDENT_SECONDS,
     LOOK_SECONDS,
     SILENT_SECONDS,
     Ownership,
+    nobody,
 )
 from heliograph.claims.process_identity import is_gone, this_process
 from heliograph.claims.registry import Registry
@@ -43,6 +44,7 @@ class FlowClaim:
     ``client`` is that of the registry; the claim closes it. ``changed`` is called in the claim's
     thread when this mirror has taken the flow over from another one, or has lost it to another one.
     It is not called for the first outcome, which `begin` leaves in `holds` and `stands_by`.
+    ``silent`` is that of `Ownership`; it is called in the claim's thread and by `begin`.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class FlowClaim:
         registry: Registry,
         lease_seconds: float,
         changed: Callable[[], None],
+        silent: Callable[[Process], bool] = nobody,
     ) -> None:
         here = this_process()
         me = Claim(registry.new_id(), here, int(time.time() * 1000), lease_seconds)
@@ -60,7 +63,7 @@ class FlowClaim:
         self._registry = registry
         self._changed = changed
         self._part = Ownership(
-            registry.claims, me, lambda process: is_gone(process, here), registry.new_id
+            registry.claims, me, lambda process: is_gone(process, here), registry.new_id, silent
         )
         self._told: Standing | None = None
         self._owned = False
@@ -147,8 +150,12 @@ class FlowClaim:
             if not again:
                 self._notice()
             self._say_if_in_doubt(error)
-            # From start to start, so that a slow target does not make this mirror look silent.
-            pause = 0.0 if again else max(0.0, LOOK_SECONDS - (_clock() - began))
+            # From start to start, so that a slow target does not make this mirror look silent. A
+            # mirror that may begin sooner than that does not sleep longer than it has to wait.
+            now = _clock()
+            rest = max(0.0, LOOK_SECONDS - (now - began))
+            waits = self._part.waits(now)
+            pause = 0.0 if again else min(rest, waits) if waits else rest
         self._leave()
 
     def _leave(self) -> None:

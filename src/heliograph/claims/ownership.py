@@ -10,10 +10,14 @@ Only one mirror hands out leases, because
 - whoever sees another's claim removed waits for as long before it begins. It does so at once only
   if the other has left in order, or was established and its process is known to be gone. Who has
   to wait does not leave in order, so that its own successor waits in its place.
+When a claim is removed does not matter for this. A claim may be removed too early, of a mirror that
+lives on: that costs time, because the flow stands still while its new owner waits.
 
 Nobody writes while it is alone. A mirror that stands by repeats its claim at every look, and the
 others answer with theirs; one that has not answered for `SILENT_SECONDS` is removed. So an idle
-flow's ledger does not grow, and no record is old or new by anybody's clock.
+flow's ledger does not grow, and no record is old or new by anybody's clock. Workers of a Connect
+cluster hear from their group which processes fell silent there (``silent``). Their claims are
+removed at the first look: somebody has waited for them already.
 """
 
 from __future__ import annotations
@@ -36,6 +40,12 @@ FORGOTTEN_SECONDS = 60.0
 ORPHAN_SECONDS = 5.0
 #: Leases begin a little after they are handed out and answers are awaited after their end.
 _LEASE_MARGIN_SECONDS = 5.0
+
+
+def nobody(process: Process) -> bool:
+    """What is known of silent processes where there is no group of workers: nothing."""
+    del process
+    return False
 
 
 class Said(NamedTuple):
@@ -66,8 +76,22 @@ class Ownership:
     """
 
     def __init__(
-        self, log: ClaimLog, me: Claim, gone: Callable[[Process], bool], new_id: Callable[[], str]
+        self,
+        log: ClaimLog,
+        me: Claim,
+        gone: Callable[[Process], bool],
+        new_id: Callable[[], str],
+        silent: Callable[[Process], bool] = nobody,
     ) -> None:
+        """Begin to judge.
+
+        Args:
+            log: see above.
+            me: see above.
+            gone: whether a process has certainly ended. It must not be wrong.
+            new_id: an id for a claim.
+            silent: whether others have waited in vain for a process. It may be wrong.
+        """
         self.log = log
         self.me = me
         self.established = False
@@ -75,6 +99,7 @@ class Ownership:
         self.clear_from = 0.0
         self.verdicts: dict[str, str] = {}
         self._gone = gone
+        self._silent = silent
         self._new_id = new_id
         self._confirmed = float("-inf")
         self._not_before = float("-inf")
@@ -178,6 +203,9 @@ class Ownership:
             if claim.established:
                 self._surely_over.add(claim.id)
             self.verdicts[claim.id] = "its process is gone"
+            return True
+        if other.first < mine.first and self._silent(claim.process):
+            self.verdicts[claim.id] = "the group of workers has lost it"
             return True
         limit = SILENT_SECONDS if other.first < mine.first else FORGOTTEN_SECONDS
         if silent >= limit and (self.established or other.first < mine.first):

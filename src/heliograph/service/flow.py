@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from heliograph.claims.flow_claim import FlowClaim
+from heliograph.claims.log import Process
+from heliograph.claims.ownership import nobody
 from heliograph.claims.registry import Registry
 from heliograph.config import FlowConfig
 from heliograph.control.topics import internal as internal_topics
@@ -85,6 +87,7 @@ class FlowRuntime:
     takes the flow over or loses it. ``name`` tells flows of one pair of clusters apart: each has a
     claim of its own. Without one the flow is named after its clusters. ``admit`` says which source
     topics others have: they are left to them. ``positions`` is where they are stored for MM2.
+    ``silent`` is that of `FlowClaim`.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class FlowRuntime:
         name: str = "",
         admit: Admit | None = None,
         positions: PositionsStore | None = None,
+        silent: Callable[[Process], bool] = nobody,
     ) -> None:
         self.config = config
         self.flow = config.flow
@@ -107,6 +111,7 @@ class FlowRuntime:
         self.claim: FlowClaim | None = None
         self._ledger: FlowLedger | None = None
         self._changed_hands = changed_hands
+        self._silent = silent
         self._clients: dict[tuple[object, ...], ClusterClient] = {}
         self._making = threading.Lock()
         self._target: ClusterClient | None = None
@@ -279,7 +284,9 @@ class FlowRuntime:
         follower = LedgerFollower(client, ledger_topic(self.flow.source))
         registry = Registry(follower, self._scope)
         lease_seconds = float(self.config.lease_seconds)
-        claim = FlowClaim(self.name, client, registry, lease_seconds, self._tell_changed)
+        claim = FlowClaim(
+            self.name, client, registry, lease_seconds, self._tell_changed, self._silent
+        )
         try:
             claim.begin()
         except BaseException:

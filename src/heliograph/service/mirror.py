@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from heliograph.claims.log import Process
+from heliograph.claims.ownership import nobody
 from heliograph.config import FlowConfig, MirrorMakerConfig
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.errors import HeliographError, StartError
@@ -35,9 +37,17 @@ class Mirror:
     """
 
     def __init__(
-        self, config: MirrorMakerConfig | None, master: str | None = None, *, once: bool = False
+        self,
+        config: MirrorMakerConfig | None,
+        master: str | None = None,
+        *,
+        once: bool = False,
+        silent: Callable[[Process], bool] = nobody,
     ) -> None:
-        """Make a mirror of the flows of ``config``; without one it has those of `launch`."""
+        """Make a mirror of the flows of ``config``; without one it has those of `launch`.
+
+        ``silent``, called in threads of claims, is that of `heliograph.claims.ownership`.
+        """
         self.events = EventBus()
         self._engine = Engine(master, self.events)
         self._reports = ReportServer(self._hear)
@@ -46,7 +56,7 @@ class Mirror:
         self._listening = False
         self._lock = threading.Lock()
         self._services = Services(
-            self._engine, self._reports, self._report_to, self.events, self._count
+            self._engine, self._reports, self._report_to, self.events, self._count, silent
         )
         self._supervisors: dict[str, FlowSupervisor] = {}
         self._started_at = time.time()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from heliograph.claims.log import Process
+from heliograph.claims.ownership import nobody
 from heliograph.model import DriverAddress
 from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
@@ -22,6 +24,7 @@ class Services:
         reports: where tasks report to; ``report_to`` is its address, None if there is none.
         events: what happens.
         flows: how many flows copy: they share the cores.
+        silent: whether others have waited in vain for a process that has claims.
     """
 
     engine: Engine
@@ -29,3 +32,4 @@ class Services:
     report_to: Callable[[], DriverAddress | None]
     events: EventBus
     flows: Callable[[], int]
+    silent: Callable[[Process], bool] = nobody

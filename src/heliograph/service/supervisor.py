@@ -361,7 +361,7 @@ class FlowSupervisor:
     def _make_runtime(self) -> FlowRuntime:
         runtime = FlowRuntime(
             self.config, self._copying.changed_hands, name=self._scope, admit=self._admit,
-            positions=self._positions,
+            positions=self._positions, silent=self._services.silent,
         )  # fmt: skip
         runtime.paused_topics = self._paused_topics
         return runtime

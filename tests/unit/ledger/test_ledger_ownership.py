@@ -110,10 +110,12 @@ class Mirror:
         self._position = 0
         self._began = self._read_from = world.now
         self.saying = Said()
+        #: Processes that it was told to be silent, rightly or wrongly.
+        self.silent: set[int] = set()
         gone = (lambda _: False) if remote else (lambda p: p.pid in world.gone)
         self.part = Ownership(
             ClaimLog(), claim(f"m{self.pid}", self.pid), gone,
-            lambda: f"m{self.pid}-{next(world.ids)}",
+            lambda: f"m{self.pid}-{next(world.ids)}", lambda p: p.pid in self.silent,
         )  # fmt: skip
         world.append(Said([self.part.me]))
 
@@ -233,6 +235,47 @@ def test_a_silent_mirror_is_replaced_in_time_and_its_leases_are_known(world):
     assert two.part.verdicts[one.part.me.id] == "it has fallen silent"
 
 
+def test_a_mirror_that_others_waited_for_is_removed_at_once_but_not_replaced_at_once(
+    world,
+):
+    one, two = started(world), started(world, remote=True)
+    run(world, 10, one, two)
+    one.kill()
+    two.silent.add(one.pid)
+    two.look()
+    assert one.part.me.id in two.part.log.ended
+    assert not two.owns
+    assert two.part.waits(world.now) == CONFIDENT_SECONDS
+    assert two.part.farewell(world.now) == Said(), "its own successor would have to wait"
+    run(world, CONFIDENT_SECONDS, two)
+    assert two.owns
+    assert two.part.clear_from > world.now + 30, "its leases may be running"
+    assert two.part.verdicts[one.part.me.id] == "the group of workers has lost it"
+
+
+def test_a_mirror_that_is_called_silent_and_lives_on_loses_the_flow_and_stands_by(world):
+    one, two = started(world), started(world, remote=True)
+    run(world, 10, one, two)
+    two.silent.add(one.pid)
+    two.look()
+    assert (one.owns, two.owns) == (True, False), "it has not read yet that it was removed"
+    one.look()
+    assert not one.owns
+    two.silent.clear()
+    run(world, CONFIDENT_SECONDS, one, two)
+    assert (one.owns, two.owns) == (False, True)
+    assert two.part.ahead is None
+    assert one.part.ahead.claim.id == two.part.me.id
+
+
+def test_an_owner_does_not_remove_who_stands_by_for_being_called_silent(world):
+    one, two = started(world), started(world, remote=True)
+    one.silent.add(two.pid)
+    run(world, 10, one, two)
+    assert two.part.me.id in one.part.log.standing
+    assert one.owns
+
+
 def test_a_mirror_that_leaves_is_replaced_at_the_next_look(world):
     one, two = started(world), started(world, remote=True)
     run(world, 4, one, two)
@@ -305,22 +348,32 @@ PAUSES = [0.1, 0.5, 1.0, 1.9, 2.0, 2.0, 3.9, 7.0]
 @settings(max_examples=500)
 @given(st.integers(0, 1 << 32))
 def test_never_two_owners(seed):
-    """Steps of looks in any order and as late as you like; kills, exits and starts in between."""
+    """Steps of looks in any order and as late as you like; kills, exits and starts in between.
+
+    Any mirror may be told at any time that any other is silent, though it lives; or not any more.
+    """
     dice = random.Random(seed)
     world = World()
     mirrors: list[Mirror] = []
+    told = dice.random() < 0.5
     for _ in range(150):
-        [what] = dice.choices(["wait", "start", "kill", "leave", "step"], [50, 6, 3, 3, 138])
+        [what] = dice.choices(
+            ["wait", "start", "kill", "leave", "tell", "step"], [50, 6, 3, 3, 8 * told, 138]
+        )
         if what == "wait":
             world.now += dice.choice(PAUSES)
         elif not mirrors or (what == "start" and len(mirrors) < 4):
             mirrors.append(Mirror(world, remote=dice.random() < 0.5))
         elif what in {"kill", "leave"}:
             getattr(mirrors.pop(dice.randrange(len(mirrors))), what)()
+        elif what == "tell":
+            dice.choice(mirrors).silent ^= {dice.randrange(max(m.pid for m in mirrors) + 1)}
         else:
             getattr(dice.choice(mirrors), dice.choice(STEPS))()
         assert sum(m.owns for m in mirrors) <= 1
-    # And in the end, when all that live look in time, one of them does own.
+    # And in the end, when all that live look in time, and nobody calls them silent, one does own.
+    for mirror in mirrors:
+        mirror.silent &= world.gone
     if mirrors:
         run(world, 4 * TAKE_OVER_SECONDS, *mirrors)
         assert sum(m.owns for m in mirrors) == 1

@@ -15,6 +15,7 @@ from heliograph.claims import flow_claim as claim_module
 from heliograph.claims import ownership
 from heliograph.claims.flow_claim import FlowClaim
 from heliograph.claims.log import ClaimLog
+from heliograph.claims.ownership import nobody
 from heliograph.claims.process_identity import this_process
 from heliograph.errors import StartError
 
@@ -102,9 +103,9 @@ def mirror():
     """Makes mirrors of one flow; each ends with the test."""
     topic, made = Topic(), []
 
-    def make() -> FlowClaim:
+    def make(silent=nobody) -> FlowClaim:
         registry: Any = TopicRegistry(topic)
-        claim = FlowClaim("A->B", registry, registry, 30.0, lambda: made.append(None))
+        claim = FlowClaim("A->B", registry, registry, 30.0, lambda: made.append(None), silent)
         claim.begin()
         made.append(claim)
         return claim
@@ -167,6 +168,17 @@ def test_one_that_is_cut_off_hands_out_nothing_and_then_stands_by(quick, mirror,
     wait_for(lambda: any("was taken over by another Heliograph" in x for x in said))
     assert not one.holds
     wait_for(lambda: two.holds)
+
+
+def test_one_that_others_have_waited_for_is_not_waited_for_again(mirror, said, monkeypatch):
+    """Its silence would be waited for for ten minutes here; and nobody looks in between."""
+    one = mirror()
+    one._registry.away.set()
+    _set(monkeypatch, {"CONFIDENT_SECONDS": 0.5, "LOOK_SECONDS": 300.0})
+    two = mirror(silent=lambda process: process == this_process())
+    assert not two.holds
+    wait_for(lambda: not two.stands_by)
+    assert one._part.me.id in two._registry.claims.removed
 
 
 def test_one_that_was_cut_off_alone_goes_on(quick, mirror, said):
