@@ -48,6 +48,7 @@ def connect_command(file: Path, master: str | None, output: str, status_interval
             report.say("stopping ...")
         finally:
             already_stopping()
+            worker.leave()
             server.close()
             worker.close()
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from contextlib import suppress
 
+from heliograph.claims.log import Process
 from heliograph.connect.api import ConnectError
 from heliograph.connect.fleet import Fleet
 from heliograph.connect.group import WorkerGroup
@@ -39,7 +40,7 @@ class ConnectWorker:
 
     def __init__(self, config: WorkerConfig, master: str | None = None) -> None:
         self._config = config
-        self.mirror = Mirror(None, master)
+        self.mirror = Mirror(None, master, silent=self._is_silent)
         self._client = ClusterClient(config.client, f"connect-{config.group_id}|storage")
         self._storage = StorageTopics(self._client, config.storage, self._wake)
         self._loggers = Loggers()
@@ -78,12 +79,16 @@ class ConnectWorker:
         self._group.start()
         self._thread.start()
 
+    def leave(self) -> None:
+        """Leave the group; before the REST server is closed, which others take for our death."""
+        if self._group is not None:
+            self._group.close()
+
     def close(self) -> None:
         """Leave the group, end all connectors in order, and say so."""
         self._stopping.set()
         self._woken.set()
-        if self._group is not None:
-            self._group.close()
+        self.leave()
         if self._thread.is_alive():
             self._thread.join(_START_PATIENCE_SECONDS)
         self.mirror.close()
@@ -102,6 +107,9 @@ class ConnectWorker:
         if self._fleet is not None:
             self._fleet.tell_again(name)
         self._wake()
+
+    def _is_silent(self, process: Process) -> bool:
+        return self._group is not None and self._group.silent(process)
 
     def _all_connectors(self) -> list[str]:
         self._storage.refresh()

@@ -3,7 +3,8 @@
 Kafka's classic group protocol, for a group whose members are not consumers. Every member joins with
 a few bytes about itself. The coordinator makes one of them the leader, which assigns to all. A
 member that falls silent is removed after the session timeout. Runs in the driver; one thread at a
-time, with a client of its own, because joining waits for the others.
+time, with a client of its own, because joining waits for the others. Only `GroupMember.remove` may
+be called by other threads meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from kafka.protocol.consumer import (
     HeartbeatRequest,
@@ -25,7 +26,7 @@ from heliograph.shown import shown
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import NONE, BrokerError, WireError
 
-__all__ = ["INCONSISTENT_PROTOCOL", "GroupMember", "Joined"]
+__all__ = ["INCONSISTENT_PROTOCOL", "GroupMember", "Joined", "Removed"]
 
 _GROUP_KEY = 0
 _ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING = 22, 25, 27
@@ -53,6 +54,13 @@ class Joined:
     member_id: str
     leads: bool
     assignment: bytes
+
+
+class Removed(WireError):
+    """The coordinator does not know this member any more. It may join again, as a new one.
+
+    It has lost what was assigned to it, so it must not say again what it said of itself.
+    """
 
 
 class GroupMember:
@@ -89,13 +97,13 @@ class GroupMember:
         self._generation = -1
 
     def join(self, metadata: bytes, assign: Assign) -> Joined:
-        """Join, or join again; waits until all members have. Raises WireError."""
+        """Join, or join again; waits until all members have. Raises WireError, also `Removed`."""
         while True:
             answer = self._ask_to_join(metadata)
             if answer.error_code == _MEMBER_ID_REQUIRED:
                 self._member_id = answer.member_id
             elif answer.error_code == _UNKNOWN_MEMBER and self._member_id:
-                self._member_id = ""
+                self._forget()
             elif answer.error_code == _REBALANCING:
                 continue
             else:
@@ -107,10 +115,16 @@ class GroupMember:
         if leads:
             shares = assign({m.member_id: bytes(m.metadata) for m in answer.members})
         synced = self._sync(shares)
+        if synced.error_code == _UNKNOWN_MEMBER:
+            self._forget()
         if synced.error_code in _AGAIN:
             return self.join(metadata, assign)
         self._check(synced.error_code, "being assigned to in")
         return Joined(self._generation, self._member_id, leads, bytes(synced.assignment))
+
+    def _forget(self) -> NoReturn:
+        self._member_id, self._generation = "", -1
+        raise Removed(f"group {shown(self._group)}: the coordinator has removed this member")
 
     def _ask_to_join(self, metadata: bytes) -> Any:
         kind = JoinGroupRequest.JoinGroupRequestProtocol
@@ -157,18 +171,34 @@ class GroupMember:
         """Whether the coordinator has said that we are no member any more."""
         return self._generation < 0
 
+    @property
+    def member_id(self) -> str:
+        """Who this member is in the group; empty if it is not in it."""
+        return self._member_id
+
+    def remove(self, member_id: str) -> None:
+        """Remove another member at once, as if it had left; one that is not in it any more is fine.
+
+        Coordinators do not ask who sends that. Raises WireError. May be called by any thread.
+        """
+        code = self._ask_to_remove(member_id).error_code
+        if code != _UNKNOWN_MEMBER:
+            self._check(code, "removing a member from")
+
     def leave(self) -> None:
         """Leave at once, so that others need not wait for our silence. Never raises."""
         if not self._member_id or self._coordinator is None:
             return
+        with suppress(WireError):
+            self._ask_to_remove(self._member_id)
+        self._member_id, self._generation = "", -1
+
+    def _ask_to_remove(self, member_id: str) -> Any:
         kind = LeaveGroupRequest.MemberIdentity
         message = LeaveGroupRequest(
-            group_id=self._group, member_id=self._member_id,
-            members=[kind(member_id=self._member_id)],
-        )  # fmt: skip
-        with suppress(WireError):
-            self._ask(message, _LEAVE, self._client.request_timeout)
-        self._member_id, self._generation = "", -1
+            group_id=self._group, member_id=member_id, members=[kind(member_id=member_id)]
+        )
+        return self._ask(message, _LEAVE, self._client.request_timeout)
 
     # -- the coordinator ----------------------------------------------------------------------
 
