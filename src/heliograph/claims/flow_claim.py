@@ -118,7 +118,8 @@ class FlowClaim:
         self._tell()
         wait = self._part.waits(_clock())
         if wait and self._part.ahead is None:
-            log.info("%s: a mirror was killed while it started; beginning in %.0f s", self._flow,
+            why = ", ".join(sorted(set(self._part.verdicts.values()))) or "by others"
+            log.info("%s: another mirror was removed: %s; beginning in %.0f s", self._flow, why,
                      wait)  # fmt: skip
         self._thread.start()
 

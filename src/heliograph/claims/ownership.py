@@ -109,6 +109,7 @@ class Ownership:
         self._surely_over: set[str] = set()
         self._judged_removals: set[str] = set()
         self._lease_seconds: dict[str, float] = {}
+        self._own_before: set[str] = set()
         self._removing = False
         self._follows_from: int | None = None
 
@@ -171,6 +172,7 @@ class Ownership:
         # claim and own the flow by now. The old claim is ended once more, for the case that this
         # mirror has renewed it since: compaction would keep that record instead of the end.
         old = self.me.id
+        self._own_before.add(old)
         self.established = self._removing = False
         self.me = replace(self.me, id=self._new_id(), first=-1, established=False)
         self.ahead = self.log.owner
@@ -190,9 +192,11 @@ class Ownership:
             if claim_id in self._surely_over:
                 clear = now + ORPHAN_SECONDS
             else:
-                self._not_before = now + CONFIDENT_SECONDS
+                may_rely_until = now
+                if claim_id not in self._own_before:  # this mirror knows that it was removed
+                    may_rely_until = self._not_before = now + CONFIDENT_SECONDS
                 lease_seconds = self._lease_seconds.get(claim_id, self.me.lease_seconds)
-                clear = self._not_before + lease_seconds + _LEASE_MARGIN_SECONDS
+                clear = may_rely_until + lease_seconds + _LEASE_MARGIN_SECONDS
             self.clear_from = max(self.clear_from, clear)
         self._judged_removals.update(self.log.removed)
 

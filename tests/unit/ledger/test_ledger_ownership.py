@@ -302,6 +302,22 @@ def test_a_stopped_mirror_owns_nothing_when_it_goes_on_and_then_stands_by(world)
     assert one.owns
 
 
+def test_a_stopped_mirror_need_not_wait_for_itself(world):
+    """Else it would not leave in order, and whoever comes after it would wait for its silence."""
+    one, two = started(world), started(world, remote=True)
+    run(world, 4, one, two)
+    run(world, 20, two)
+    one.look()
+    assert one.part.me.id in one.part.log.standing
+    assert one.part.waits(world.now) == 0
+    assert one.part.clear_from > world.now + 30, "its own leases may be running"
+    one.leave()
+    three = started(world)
+    two.leave()
+    three.look()
+    assert three.owns
+
+
 def test_the_time_when_nobody_can_read_does_not_count_as_silence(world):
     """The target is away for all of them; the one that comes back first does not profit."""
     one, two = started(world), started(world)
