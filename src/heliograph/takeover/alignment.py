@@ -291,11 +291,12 @@ def leaves_hole(before: Pair, after: Pair) -> bool:
 
 
 def stretches(
-    source: LogSlice, target: LogSlice, first: Pair, last: Pair | None = None
+    source: LogSlice, target: LogSlice, first: Pair, last: Pair | None = None, least: int = 0
 ) -> Steps | None:
     """Where source and target go in step, from a pair that is known on, that one included.
 
-    None if the logs cannot be read so, or not up to ``last``, where that is known.
+    A stretch also begins with each record at or behind source offset ``least`` that follows one
+    before it. None if the logs cannot be read so, or not up to ``last``, where that is known.
     """
     logs = _Logs.of(source, target)
     offsets, here = source.offsets, logs.here
@@ -316,7 +317,7 @@ def stretches(
         else:
             return None
         pair = Pair(offsets[at], target.offsets[t])
-        if pair.shift != found.last.shift:
+        if pair.shift != found.last.shift or found.last.source < least <= pair.source:
             found.pairs.append(pair)
             if leaves_hole(found.last, pair):
                 found.holes.append((found.last, pair))

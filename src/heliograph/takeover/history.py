@@ -117,6 +117,13 @@ class History:
         known = [Run(p.target, p.source, p.target) for p in self.pairs if p.target > self.start]
         return [*begin, *known, Run(self.end, self.following, self.end)]
 
+    def runs_behind(self, sequence: int) -> list[Run]:
+        """The same where Heliograph's own records come first; ``sequence`` is the next of those."""
+        first = self.pairs[0].target if self.pairs else self.end
+        less = first - sequence
+        known = [Run(p.target - less, p.source, p.target) for p in self.pairs]
+        return [*known, Run(self.end - less, self.following, self.end)]
+
     def inheritance(self) -> Inheritance:
         """For the ledger: what the runs do not say."""
         blurs = sorted(self.blurs, key=lambda b: b.first_target)
@@ -145,20 +152,24 @@ def explore(
     following: int,
     tail: Steps | None,
     limits: Limits = Limits(),  # noqa: B008 - a value that nobody can change
+    ours: Pair | None = None,
 ) -> Asking[History]:
     """Explores what lies before the ``tail``, of which the stretches are known up to the end.
 
     Args:
-        start: of the target's log, with ``end``.
+        start: of the target's log, with ``end``; behind ``ours``, if there is such a record.
         end: of the target's log.
         source_start: of the source's log.
         following: the next source offset to mirror.
         tail: how the logs go on from the first record that is known; None if nothing is.
         limits: how much may be read.
+        ours: the last record that Heliograph mirrored itself. Only what MM2 mirrored behind it is
+            told; a record before it that MM2 mirrored again is translated to Heliograph's copy.
     """
     history = History(start, end, following, [], [])
     # What stands before all records: nothing that the source still has is further on.
-    edge = Pair(source_start - 1, start - 1)
+    edge = Pair(source_start - 1 if ours is None else ours.source, start - 1)
+    least = 0 if ours is None else ours.source + 1
     last = Pair(following, end)
     if tail is None:
         if start < end:
@@ -169,11 +180,13 @@ def explore(
     history.most = tail.most.source
     right = tail.pairs[0]
     if right.target > start:
-        explorer = _Explorer(source_start, limits, history.blurs)
+        explorer = _Explorer(source_start, limits, history.blurs, least)
         history.pairs += yield from explorer.before(edge, right)
         explorer.doubt()
         history.most = max(history.most, explorer.most)
     history.pairs += tail.pairs
+    if ours is not None:
+        _behind(history, least)
     _join(history)
     return history
 
@@ -191,8 +204,9 @@ class _Found(NamedTuple):
 
 
 class _Explorer:
-    def __init__(self, source_start: int, limits: Limits, blurs: list[Blur]) -> None:
+    def __init__(self, source_start: int, limits: Limits, blurs: list[Blur], least: int) -> None:
         self._source_start = source_start
+        self._least = least
         self._limits = limits
         self._probes = limits.probes
         self._blurs = blurs
@@ -212,8 +226,8 @@ class _Explorer:
         left = (yield from self._look(edge.target + 1, [right.shift])).pair
         if left is None:
             # The target may go further back than the source.
-            left = yield from self._look_for(self._source_start)
-        if left is None or left.target >= right.target:
+            left = yield from self._look_for(max(self._source_start, self._least))
+        if left is None or not edge.target < left.target < right.target:
             return self._unknown(edge, right)[:0]
         if left.target > edge.target + 1:
             self._unknown(edge, left)
@@ -258,7 +272,7 @@ class _Explorer:
         lowest = max(lowest, self._source_start)
         for committed in (False, True):
             here = yield from self._slice(Read(Side.SOURCE, lowest, highest, committed))
-            found = stretches(here, there, left, right)
+            found = stretches(here, there, left, right, self._least)
             if found is not None:
                 self._blurs += starmap(_blur, found.holes)
                 self.most = max(self.most, found.most.source)
@@ -349,6 +363,27 @@ def _reach(left: Pair, right: Pair) -> tuple[int, int]:
 
 def _blur(first: Pair, last: Pair) -> Blur:
     return Blur(first.source, first.target, last.source, last.target)
+
+
+def _behind(history: History, least: int) -> None:
+    """Leave out the records before a source offset, where `stretches` begins a stretch."""
+    kept: list[Pair] = []
+    for pair, following in zip_longest(history.pairs, history.pairs[1:]):
+        if pair.source >= least:
+            kept.append(pair)
+            continue
+        until, place = history.end if following is None else following.target, least - pair.shift
+        # If it is taken to be in step with the next one, nobody has looked at what is between.
+        within = following is not None and following.shift == pair.shift and place < until
+        if kept:
+            # The stretch before must not go on here.
+            end = place if within else until
+            history.blurs.append(Blur(least - 1, pair.target - 1, least, end))
+        if within:
+            kept.append(Pair(least, place))
+    history.pairs = kept
+    # What Heliograph mirrored itself is found there, whatever MM2 mirrored again.
+    history.blurs = [replace(b, first_source=max(b.first_source, least - 1)) for b in history.blurs]
 
 
 def _join(history: History) -> None:

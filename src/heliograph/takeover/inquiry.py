@@ -55,6 +55,7 @@ class Evidence:
         sync: MM2's newest offset sync, if there is one.
         stored: MM2's stored position, if there is one.
         peaks: older syncs, each the last one before MM2 began again further back; in order.
+        ours: the last record that Heliograph mirrored itself, if it did before MM2 went on.
     """
 
     source_start: int
@@ -63,6 +64,18 @@ class Evidence:
     sync: Pair | None
     stored: StoredPosition | None
     peaks: tuple[Pair, ...] = ()
+    ours: Pair | None = None
+
+    @property
+    def begin(self) -> int:
+        """The first target offset that MM2 may have written."""
+        behind = 0 if self.ours is None else self.ours.target + 1
+        return max(self.target_start, behind)
+
+    @property
+    def least(self) -> int:
+        """The first source offset that only MM2 can have mirrored."""
+        return 0 if self.ours is None else self.ours.source + 1
 
 
 _BEHIND = "MM2 was restarted, and stopped again before it had caught up with itself"
@@ -78,9 +91,10 @@ class _Proof(NamedTuple):
 
 def inquire(evidence: Evidence, limits: Limits = Limits()) -> Asking[History]:  # noqa: B008
     """What MM2 has mirrored, and the next source offset; raises Unproven."""
-    start, end = evidence.target_start, evidence.target_end
-    if start == end:
-        return History(start, end, _of_an_empty_log(evidence) + 1, [], [])
+    start, end, ours = evidence.begin, evidence.target_end, evidence.ours
+    least = evidence.least
+    if evidence.target_start == end:
+        return History(start, end, max(_of_an_empty_log(evidence) + 1, least), [], [])
     proof = yield from _prove(evidence)
     while True:
         ahead = yield from _ahead(evidence, proof)
@@ -90,13 +104,29 @@ def inquire(evidence: Evidence, limits: Limits = Limits()) -> Asking[History]:  
         proof = yield from _prove(replace(evidence, sync=ahead, peaks=()))
         if proof.last < ahead.source:
             raise Unproven(_BEHIND)
-    following = proof.last + 1
-    history = yield from explore(start, end, evidence.source_start, following, proof.tail, limits)
-    if len(history.runs()) > _MOST_RUNS:
-        history = yield from explore(start, end, evidence.source_start, following, None)
+    following, source = max(proof.last + 1, least), evidence.source_start
+    history = yield from explore(start, end, source, following, proof.tail, limits, ours)
+    if len(history.pairs) > _MOST_RUNS:
+        history = yield from explore(start, end, source, following, None, limits, ours)
     if history.most >= following:
         raise Unproven(_BEHIND)
+    if ours is not None and ours.target < proof.begin and ours.target + 1 == start:
+        yield from _require_begun_behind(ours, history)
     return history
+
+
+def _require_begun_behind(ours: Pair, history: History) -> Asking[None]:
+    """Raise Unproven if MM2 may have begun before our last record: while we mirrored, too.
+
+    Then some records that we did not mirror are before it, and would be skipped by translation.
+    """
+    here = yield from ask(Read(Side.SOURCE, ours.source + 1, committed=True))
+    first = history.pairs[0].source if history.pairs else history.following
+    if len(here) and here.offsets[0] < first and history.pairs:
+        raise Unproven(
+            f"source offset {here.offsets[0]} was not found behind Heliograph's last record, which"
+            f" is at target offset {ours.target} (did both mirror at the same time?)"
+        )
 
 
 def _of_an_empty_log(evidence: Evidence) -> int:
@@ -114,9 +144,10 @@ def _of_an_empty_log(evidence: Evidence) -> int:
 
 def _prove(evidence: Evidence) -> Asking[_Proof]:
     failures: list[Unproven] = []
-    too_long = Unproven("too much was written to it since MM2's newest offset sync")
     for anchor in _anchors(evidence):
         begin = _begin(evidence, anchor)
+        said = "Heliograph's last record" if anchor == evidence.ours else "MM2's newest offset sync"
+        too_long = Unproven(f"too much was written to it since {said}")
         if evidence.target_end - begin > _MOST_RECORDS:
             failures.append(too_long)
             continue
@@ -141,8 +172,12 @@ def _prove(evidence: Evidence) -> Asking[_Proof]:
 
 
 def _anchors(evidence: Evidence) -> Iterator[Pair | int]:
-    """A sync, then numbers of records to look for without one."""
-    sync = evidence.sync
+    """Our own last record, a sync, then numbers of records to look for without one."""
+    sync, ours = evidence.sync, evidence.ours
+    if ours is not None and evidence.target_start - 1 <= ours.target:
+        yield ours
+    if ours is not None and sync is not None and sync.target <= ours.target:
+        sync = None
     # A sync beyond the end is of another target topic; one whose next record is gone is no help.
     if sync is not None and evidence.target_start - 1 <= sync.target < evidence.target_end:
         # Whether MM2 has caught up with itself since is to be seen.
@@ -156,8 +191,9 @@ def _anchors(evidence: Evidence) -> Iterator[Pair | int]:
 
 
 def _begin(evidence: Evidence, anchor: Pair | int) -> int:
-    first = anchor.target if isinstance(anchor, Pair) else evidence.target_end - anchor
-    return max(first, evidence.target_start)
+    if isinstance(anchor, Pair):
+        return max(anchor.target, evidence.target_start)
+    return max(evidence.target_end - anchor, evidence.begin)
 
 
 def _lows(evidence: Evidence, anchor: Pair | int, there: LogSlice) -> list[int]:
@@ -172,8 +208,8 @@ def _lows(evidence: Evidence, anchor: Pair | int, there: LogSlice) -> list[int]:
         near = stored is not None and anchor.source - stored <= _NEAR
         low = min(anchor.source, stored + 1) if near and stored is not None else anchor.source
         lows = [low - margin for margin in _MARGINS]
-        if not near or evidence.peaks:
-            # MM2 may have begun again much further back.
+        if not near or evidence.peaks or evidence.ours is not None:
+            # MM2 may have begun again much further back; or begun where we had stored a position.
             lows.append(anchor.source - _MOST_RECORDS)
     return list(dict.fromkeys(max(low, evidence.source_start) for low in lows))
 
@@ -191,10 +227,12 @@ def _compare(evidence: Evidence, anchor: Pair | int, there: LogSlice, low: int) 
         here = yield from ask(Read(Side.SOURCE, low, None, committed, records))
         try:
             last = last_mirrored(here, there, sync, stored, whole=low <= 0)
+        except OtherRecords as error:
+            failure = failure or (error if sync != evidence.ours else _not_as_in_the_ledger(sync))
         except Unproven as error:
             failure = failure or error
         else:
-            proofs.setdefault(last, _tail(here, there, sync))
+            proofs.setdefault(last, _tail(here, there, sync, evidence.least))
         if not here.transactional:
             break
     if len(proofs) > 1:
@@ -215,21 +253,29 @@ def _ahead(evidence: Evidence, proof: _Proof) -> Asking[Pair | None]:
     MM2 copies record after record: if it ever came further, it copied that one.
     """
     here = yield from ask(Read(Side.SOURCE, max(proof.last + 1, evidence.source_start)))
-    if not len(here) or here.untimed:
+    if not len(here) or here.untimed or proof.begin <= evidence.begin:
         return None
     offset = yield ByTime(Side.TARGET, here.time_at(0))
     if not isinstance(offset, int) or offset >= proof.begin:
         return None
-    there = yield from ask(Read(Side.TARGET, offset))
+    there = yield from ask(Read(Side.TARGET, max(offset, evidence.begin)))
     return found_on(here, there)
 
 
-def _tail(here: LogSlice, there: LogSlice, sync: Pair | None) -> Steps | None:
+def _not_as_in_the_ledger(ours: Pair | None) -> OtherRecords:
+    assert ours is not None  # noqa: S101 - only a pair can be other records
+    return OtherRecords(
+        f"by the ledger, source offset {ours.source} is at target offset {ours.target}, but these"
+        " are different records"
+    )
+
+
+def _tail(here: LogSlice, there: LogSlice, sync: Pair | None, least: int) -> Steps | None:
     """How the two go on together from the first record that is known."""
     first = sync
     if first is None or not _has(here, first.source) or not _has(there, first.target):
         first = located(here, there)
-    return None if first is None else stretches(here, there, first)
+    return None if first is None else stretches(here, there, first, least=least)
 
 
 def _has(part: LogSlice, offset: int) -> bool:
