@@ -292,13 +292,33 @@ def written_since(target, topic, before):
             for left, there in zip(before, now, strict=True)], now  # fmt: skip
 
 
+def require_found(source, target, topic):
+    """The ledger leads from every source record to a copy of it, and back."""
+    store = LedgerStore(target, "mm2-ledger.A.internal")
+    store.refresh()
+    here_id = source.metadata([topic]).topics[topic].topic_id
+    there_id = target.metadata([f"A.{topic}"]).topics[f"A.{topic}"].topic_id
+    for index, (offsets, there) in enumerate(records(source, target, topic)):
+        values = {r.offset: r.value for r in there}
+        mirrored = {v: o for v, o in offsets.items() if v in set(values.values())}
+        ledger = store.at(Place(topic, index, here_id, there_id))
+        places = {value: ledger.to_target(offset) for value, offset in mirrored.items()}
+        assert {value: values.get(place) for value, place in places.items()} == {
+            value: value for value in mirrored
+        }
+        assert {v: ledger.to_source(place) for v, place in places.items()} == mirrored
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("kill", "keep"), [(False, True), (True, True), (True, False)],
+    ids=["stopped", "killed", "killed-and-the-ledger-deleted"],
+)  # fmt: skip
 def test_mm2_goes_on_where_heliograph_stopped_and_heliograph_again(
-    clusters, mm2, producing, tmp_path, kill
+    clusters, mm2, producing, tmp_path, kill, keep
 ):
     lab, source, target = clusters
-    topic = f"back-{'killed' if kill else 'stopped'}"
+    topic = f"back-{'killed' if kill else 'stopped'}-{'kept' if keep else 'deleted'}"
     create_topic(source, topic, PARTITIONS)
     gaps(lab, topic)
     producer = producing(topic)
@@ -309,8 +329,17 @@ def test_mm2_goes_on_where_heliograph_stopped_and_heliograph_again(
     more = grown(target, topic, 1000)
     process = mm2(topic)
     wait_for(more, 120, "MM2 mirrors")
-    process.terminate()
-    assert process.join(120)
+    if kill:
+        # Behind a position of its own: without one nobody can tell that it was there.
+        def noted():
+            now = stored_positions(target, topic)
+            return all(now[i] > stored[i] for i in stored)
+
+        wait_for(noted, 120, "MM2 stores its positions")
+        process.kill()
+    else:
+        process.terminate()
+        assert process.join(120)
     theirs, before = written_since(target, topic, ours)
     for index, offsets in enumerate(offsets_of(source, topic)):
         copied = [offsets[r.value] for r in ours[index]]
@@ -323,7 +352,8 @@ def test_mm2_goes_on_where_heliograph_stopped_and_heliograph_again(
 
     write_on(producer)
     producer.stop()
-    delete_ledger(target)
+    if not keep:
+        delete_ledger(target)
     done = run(lab, topic, "--once")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "taking over 3 partition(s) of 1 topic(s) from MM2" in done.stdout + done.stderr
@@ -332,3 +362,4 @@ def test_mm2_goes_on_where_heliograph_stopped_and_heliograph_again(
         reached = max(offsets[r.value] for r in before[index])
         assert last[index] == [value for value, o in offsets.items() if o > reached]
         assert stored_positions(target, topic)[index] == max(offsets.values())
+    require_found(source, target, topic)

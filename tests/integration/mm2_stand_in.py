@@ -105,7 +105,7 @@ class StandIn:
         flow = self.mirroring
         target = target or flow.target
         ledger = LedgerStore(target, flow.context.ledger_topic)
-        self.job = job = TakeOver(self.config, flow.source, target, ledger)
+        self.job = job = TakeOver(self.config, flow.context, flow.source, target, ledger)
         plan = self.plan()
         job.settle(plan, may_write=may_write)
         return [job.withheld(place_of(plan, p)) for p in plan.partitions]

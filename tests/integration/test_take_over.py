@@ -558,12 +558,12 @@ def test_a_partition_without_a_leader_waits_and_is_begun_when_it_has_one(
     early = replace(plan, target=leaderless)
     [partition] = plan.partitions
     ledger = LedgerStore(mirroring.target, mirroring.context.ledger_topic)
-    job = TakeOver(mm2.config, mirroring.source, mirroring.target, ledger)
+    job = TakeOver(mm2.config, mirroring.context, mirroring.source, mirroring.target, ledger)
     # Within moments, by itself.
     job.settle(early, may_write=True)
     assert (job.undecided, job.withheld(place_of(plan, partition))) == (frozenset(), "")
     # Later.
-    job = TakeOver(mm2.config, mirroring.source, mirroring.target, ledger)
+    job = TakeOver(mm2.config, mirroring.context, mirroring.source, mirroring.target, ledger)
     monkeypatch.setattr(take_over, "_ELECTED_SECONDS", 0.0)
     job.settle(early, may_write=True)
     assert job.undecided == {partition}

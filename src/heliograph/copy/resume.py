@@ -112,7 +112,8 @@ class Resumer:
         self._look_at_sources(usable, source)
         self._refuse_unreadable([p for p in usable if p.target not in says])
         self._refuse_too_large(usable)
-        fresh, begun = [], []
+        fresh: list[PartitionCopy] = []
+        begun: list[PartitionCopy] = []
         for p in self._open(usable):
             with self._deciding(p):
                 if p.target not in says:
@@ -120,13 +121,11 @@ class Resumer:
                 ledger = self._at(p)
                 if ledger.headless:
                     raise headless(self._context, p)
-                if ledger.runs:
-                    begun.append(p)
-                    continue
-                self._upstream.recreated(p, source, target)
+                if not ledger.runs:
+                    self._upstream.recreated(p, source, target)
                 if p.lease.withheld:
                     raise PartitionError("mm2.withheld", p.lease.withheld)
-                fresh.append(p)
+                (begun if ledger.runs else fresh).append(p)
         if fresh:
             self._outcomes |= self._beginning.begin(fresh, source, target, says)
         self._go_on(self._open(begun + fresh), target, says)

@@ -274,6 +274,24 @@ class LedgerStore(View):
         )
         self.refresh()
 
+    def inherit_behind(self, estates: Iterable[tuple[Inherited, Cut, Epoch, Entry]]) -> None:
+        """Append what others have mirrored behind our own records, of places that have runs.
+
+        Whoever does this notes what is known after it. Without that note it is done again.
+        """
+        nonce = secrets.token_hex
+        self.follower.append(
+            pair
+            for inherited, cut, epoch, entry in estates
+            for pair in (
+                encode_inherited(inherited),
+                encode_cut(cut, nonce(4)),
+                encode_epoch(epoch, nonce(4)),
+                encode_entry(entry, nonce(4)),
+            )
+        )
+        self.refresh()
+
     def sign(self, candidate: Signature) -> Signature:
         """Propose a signature; returns the one that counts."""
         self.follower.append([encode_signature(candidate)])

@@ -231,10 +231,13 @@ class FlowRuntime:
             if copies:
                 self._take_over = TakeOver(
                     config,
+                    self.prepared,
                     self.client(config.source_client),
                     self.client(config.target_client),
                     self.ledger.store,
                     LatestRecords(self.client(self.positions.cluster), self.positions.topic),
+                    moves=self.moves,
+                    clear_from=lambda: self.clear_from,
                 )
             self.refresh_topics()
             self._refuse_unusable()

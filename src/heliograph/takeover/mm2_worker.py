@@ -30,10 +30,11 @@ _PATIENCE_SECONDS = 10.0
 
 
 class MM2Worker:
-    """MM2's Connect group for one flow. One thread at a time."""
+    """MM2's Connect group for one flow, which messages call ``name``. One thread at a time."""
 
-    def __init__(self, config: FlowConfig, target: ClusterClient) -> None:
+    def __init__(self, config: FlowConfig, name: str, target: ClusterClient) -> None:
         self._flow = config.flow
+        self._name = name
         self._group = config.mm2_group
         self._target = target
         self._groups = GroupClient(target)
@@ -55,7 +56,7 @@ class MM2Worker:
                 shown = ", ".join(map(str, mirrored[:3]))
                 more = f" and {len(mirrored) - 3} more" if mirrored[3:] else ""
                 return (
-                    f"MM2 still mirrors {self._flow}: its group {self._group} on"
+                    f"MM2 still mirrors {self._name}: its group {self._group} on"
                     f" {self._flow.target} has members (it is {state}), and its tasks have"
                     f" {shown}{more}"
                 )
@@ -63,7 +64,7 @@ class MM2Worker:
                 waiting = True
                 log.info(
                     "%s: MM2's group %s on %s has members; waiting %.0f s in case it was killed",
-                    self._flow, self._group, self._flow.target, _SESSION_SECONDS,
+                    self._name, self._group, self._flow.target, _SESSION_SECONDS,
                 )  # fmt: skip
             time.sleep(_PAUSE_SECONDS)
         return ""
@@ -91,7 +92,7 @@ class MM2Worker:
         if not self._told:
             self._told = True
             right = missing_right(self._target.settings, "Describe", "group", self._group)
-            log.warning("%s: cannot see whether MM2 is still running: %s", self._flow, right)
+            log.warning("%s: cannot see whether MM2 is still running: %s", self._name, right)
 
     def _mirrored(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Those that MM2's tasks have, as far as its configs topic tells; all if it does not."""

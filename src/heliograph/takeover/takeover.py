@@ -5,6 +5,10 @@ looked at. If MM2 filled it, how far it came is proven by comparing the two logs
 the ledger gets runs for all that MM2 wrote: resume, sequences and translation then work as if
 Heliograph had written it. What cannot be proven is not begun: neither a record that was skipped nor
 a topic that was copied twice could be taken back.
+
+The same where Heliograph has mirrored, and MM2 has mirrored on since: the last record of its
+position is not ours then, and records of others stand behind ours. The runs of what MM2 wrote
+follow our own, and our next record follows them.
 """
 
 from __future__ import annotations
@@ -12,19 +16,21 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config import FlowConfig
 from heliograph.control.topics.internal import offset_syncs_topic
 from heliograph.control.topics.refresh import TopicPlan
+from heliograph.copy.knowledge import Tail
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry, Inherited, Place
 from heliograph.ledger.store import LedgerStore
 from heliograph.mm2.connect_offsets import LatestRecords, StoredPosition, decode_position
-from heliograph.model import Flow, TopicPartition
+from heliograph.model import Flow, FlowContext, Move, TopicPartition
 from heliograph.takeover.alignment import OtherRecords, Unproven
 from heliograph.takeover.answers import Refused, answer_all
+from heliograph.takeover.continued import Ours, behind, ends_of_ours, write_behind
 from heliograph.takeover.history import History
 from heliograph.takeover.inquiry import Evidence, inquire
 from heliograph.takeover.mm2_worker import MM2Worker
@@ -55,12 +61,23 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A partition that was never mirrored, and whose target is not empty."""
+    """A partition whose target holds records that MM2 may have written.
+
+    ``ours`` is where Heliograph's own records end, where it has mirrored before MM2 did, and what
+    stands behind them; None if the partition was never mirrored.
+    """
 
     source: TopicPartition
     target: TopicPartition
     place: Place
     evidence: Evidence
+    ours: tuple[Ours, Tail] | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether MM2 has certainly written to it, by its own account."""
+        ours, stored = self.evidence.ours, self.evidence.stored
+        return ours is None or (stored is not None and stored.offset > ours.source)
 
 
 @dataclass(slots=True)
@@ -89,13 +106,31 @@ class TakeOver:
     def __init__(
         self,
         config: FlowConfig,
+        context: FlowContext,
         source: ClusterClient,
         target: ClusterClient,
         ledger: LedgerStore,
         positions: LatestRecords | None = None,
+        *,
+        moves: Callable[[], Mapping[TopicPartition, Move]] = dict,
+        clear_from: Callable[[], float] = float,
     ) -> None:
-        """Make one; ``positions`` is MM2's offsets topic, where it is not on the target."""
+        """Make one.
+
+        Args:
+            config: of the flow.
+            context: the flow's name and signature.
+            source: of the flow.
+            target: of the flow.
+            ledger: of the flow.
+            positions: MM2's offsets topic, where it is not on the target.
+            moves: where operators have decided that copying goes on.
+            clear_from: seconds since the epoch from when no lease of an earlier mirror can be
+                running.
+        """
         self._flow: Flow = config.flow
+        self._name, self._producer_id = context.label, context.producer_id
+        self._moves, self._clear_from = moves, clear_from
         self._source = source
         self._target = target
         self._positions = positions or LatestRecords(target, config.mm2_offsets_topic)
@@ -103,7 +138,7 @@ class TakeOver:
         syncs = offset_syncs_topic(config)
         self._syncs = SyncLog(source if on_source else target, syncs)
         self._ledger = ledger
-        self._worker = MM2Worker(config, target)
+        self._worker = MM2Worker(config, self._name, target)
         self._settled: set[Place] = set()
         self._refusals = _Refusals()
         self._looked = False
@@ -163,11 +198,13 @@ class TakeOver:
         self._ledger.refresh()
         # Of an earlier generation of the source, too: that is `Resumer`'s matter, not MM2's.
         begun = {_any_source(place) for place in self._ledger.begun()}
-        self._done(place for place in unknown.values() if _any_source(place) in begun)
+        mirrored = {p: place for p, place in unknown.items() if _any_source(place) in begun}
+        theirs = {} if unseen else self._theirs(mirrored)
+        self._done(place for p, place in mirrored.items() if p not in theirs)
         targets = {
             p: TopicPartition(plan.partitions[p], p.partition)
             for p, place in unknown.items()
-            if place not in self._settled
+            if place not in self._settled and p not in theirs
         }
         new = [t for p, t in targets.items() if p not in waited_for]
         ends = self._ends(plan.target, targets.values(), new)
@@ -179,7 +216,10 @@ class TakeOver:
                 text = f"{t} on {self._flow.target} is not empty: has MM2 filled it?"
                 self._refuse(unknown[p], text, unseen)
             return
-        candidates = self._candidates(plan.source, plan.target, filled, unknown)
+        ours = self._ours(plan, {p: unknown[p] for p in theirs})
+        filled |= {p: TopicPartition(plan.partitions[p], p.partition) for p in ours}
+        positions = self._stored() | theirs
+        candidates = self._candidates(plan, filled, unknown, positions, ours)
         if may_write:
             self._look_for_mm2(plan, candidates)
             self._take_over(plan.target, candidates)
@@ -212,41 +252,88 @@ class TakeOver:
             silent -= ends.keys()
         return ends
 
+    def _theirs(
+        self, places: Mapping[TopicPartition, Place]
+    ) -> dict[TopicPartition, StoredPosition]:
+        """The positions that Heliograph did not write, of partitions that it has mirrored.
+
+        Not where an operator's decision is to be carried out: that writes a position, too.
+        """
+        moves, found = self._moves(), dict[TopicPartition, StoredPosition]()
+        for key, p, position in self._decoded():
+            if key in self._positions.ours or p not in places:
+                continue
+            ledger, move = self._ledger.at(places[p]), moves.get(p)
+            decided = move is not None and move.id not in ledger.moves
+            # Under the names of several connectors: the one that came furthest.
+            further = p not in found or found[p].offset < position.offset
+            if ledger.runs and further and not decided:
+                found[p] = position
+        return found
+
+    def _ours(
+        self, plan: TopicPlan, places: Mapping[TopicPartition, Place]
+    ) -> dict[TopicPartition, tuple[Ours, Tail]]:
+        """Of partitions that we have mirrored those with records of others behind ours.
+
+        Those without are settled. While an earlier mirror may still write, nothing is said of the
+        others: they stay undecided.
+        """
+        assert plan.target is not None  # noqa: S101 - made
+        targets = {p: TopicPartition(plan.partitions[p], p.partition) for p in places}
+        clear = time.time() >= self._clear_from()
+        ends = admin.list_offsets(self._target, plan.target, targets.values(), admin.LATEST)
+        starts = admin.list_offsets(self._target, plan.target, targets.values(), admin.EARLIEST)
+        # Every record below an end has its run.
+        self._ledger.refresh()
+        answered = {p: t for p, t in targets.items() if t in ends and t in starts}
+        ledgers = {t: self._ledger.at(places[p]) for p, t in answered.items()}
+        bounds = {t: (starts[t], ends[t]) for t in ledgers}
+        found = ends_of_ours(self._target, self._producer_id, ledgers, bounds)
+        self._done(places[p] for p, t in answered.items() if t not in found)
+        return {p: found[t] for p, t in answered.items() if t in found and clear}
+
     def _candidates(
         self,
-        source: Metadata,
-        target: Metadata,
+        plan: TopicPlan,
         filled: Mapping[TopicPartition, TopicPartition],
         places: Mapping[TopicPartition, Place],
+        positions: Mapping[TopicPartition, StoredPosition],
+        ours: Mapping[TopicPartition, tuple[Ours, Tail]],
     ) -> list[_Candidate]:
         """Partitions that MM2 may have filled; the others are settled."""
         if not filled:
             return []
-        wanted = filled.values()
+        assert plan.source is not None and plan.target is not None  # noqa: S101 - made
+        target, wanted = plan.target, filled.values()
         ends = admin.list_offsets(self._target, target, wanted, admin.LATEST)
         # Behind the ends: whatever was written meanwhile does not look like an open transaction.
         stable = admin.list_offsets(self._target, target, wanted, admin.LATEST, read_committed=True)
         starts = admin.list_offsets(self._target, target, wanted, admin.EARLIEST)
-        source_starts = admin.list_offsets(self._source, source, filled, admin.EARLIEST)
-        positions, syncs = self._stored(), self._synced()
+        source_starts = admin.list_offsets(self._source, plan.source, filled, admin.EARLIEST)
+        syncs = self._synced()
         found = []
         for p, t in filled.items():
             if p not in positions and p not in syncs:
                 self._done([places[p]])
-            elif not (t in stable and t in ends and t in starts and p in source_starts):
                 continue
-            elif stable[t] < ends[t]:
+            if not (t in stable and t in ends and t in starts and p in source_starts):
+                continue
+            mine = ours.get(p)
+            evidence = Evidence(
+                source_starts[p], starts[t], ends[t],
+                syncs[p].newest if p in syncs else None, positions.get(p),
+                tuple(syncs[p].peaks) if p in syncs and mine is None else (),
+                mine[0].last if mine is not None else None,
+            )  # fmt: skip
+            candidate = _Candidate(p, t, places[p], evidence, mine)
+            if stable[t] < ends[t]:
                 self._refuse_unproven(
-                    places[p], t, "a transaction is open on it",
+                    candidate, "a transaction is open on it",
                     "it ends by itself after MM2's transaction.timeout.ms, a minute as a rule",
                 )  # fmt: skip
             else:
-                evidence = Evidence(
-                    source_starts[p], starts[t], ends[t],
-                    syncs[p].newest if p in syncs else None, positions.get(p),
-                    tuple(syncs[p].peaks) if p in syncs else (),
-                )  # fmt: skip
-                found.append(_Candidate(p, t, places[p], evidence))
+                found.append(candidate)
         return found
 
     def _stored(self) -> dict[TopicPartition, StoredPosition]:
@@ -271,7 +358,7 @@ class TakeOver:
         try:
             self._syncs.refresh()
         except BrokerError as error:
-            log.warning("%s: MM2's offset syncs cannot be read: %s", self._flow, error)
+            log.warning("%s: MM2's offset syncs cannot be read: %s", self._name, error)
         return self._syncs.by_partition()
 
     # -- taking over --------------------------------------------------------------------------
@@ -284,30 +371,35 @@ class TakeOver:
             return
         log.info(
             "%s: MM2 has mirrored %d partition(s) before; looking where it stopped",
-            self._flow, len(candidates),
+            self._name, len(candidates),
         )  # fmt: skip
         histories = self._inquire(candidates)
         # Whoever writes to it now, it is not what was looked at.
         targets = [c.target for c in candidates]
         ends = admin.list_offsets(self._target, metadata, targets, admin.LATEST)
-        estates = {}
+        estates, continued = {}, {}
         for c in candidates:
             history = histories.get(c.place)
             if history is None:
                 continue
             if ends.get(c.target) != history.end:
-                self._refuse_unproven(c.place, c.target, "somebody else is writing to it",
+                self._refuse_unproven(c, "somebody else is writing to it",
                              "stop whoever does; is MM2 still running?")  # fmt: skip
-                continue
-            inherited = Inherited(c.place, history.inheritance())
-            estates[c.place] = (inherited, Entry(c.place, history.runs()))
+            elif c.ours is not None:
+                ledger = self._ledger.at(c.place)
+                continued[c.place] = (behind(c.place, ledger, *c.ours, history), history.end)
+            else:
+                inherited = Inherited(c.place, history.inheritance())
+                estates[c.place] = (inherited, Entry(c.place, history.runs()))
         self._ledger.inherit(estates.values())
-        self._done(estates)
-        if estates:
-            topics = len({place.topic for place in estates})
+        write_behind(self._ledger, continued)
+        taken = [*estates, *continued]
+        self._done(taken)
+        if taken:
+            topics = len({place.topic for place in taken})
             log.info(
                 "%s: taking over %d partition(s) of %d topic(s) from MM2; nothing is copied again",
-                self._flow, len(estates), topics,
+                self._name, len(taken), topics,
             )  # fmt: skip
 
     def _inquire(self, candidates: Sequence[_Candidate]) -> dict[Place, History]:
@@ -326,31 +418,39 @@ class TakeOver:
                 # A sync of an earlier topic; by its own account, MM2 has mirrored nothing here.
                 self._done([c.place])
             elif isinstance(outcome, Refused):
-                self._refuse_unproven(c.place, c.target, str(outcome), outcome.right or _HINT)
+                self._refuse_unproven(c, str(outcome), outcome.right or _HINT)
             elif isinstance(outcome, Unproven):
-                self._refuse_unproven(c.place, c.target, str(outcome), _HINT)
+                self._refuse_unproven(c, str(outcome), _HINT)
             else:
                 raise outcome
             if time.monotonic() - told > _PROGRESS_SECONDS:
                 told = time.monotonic()
                 log.info("%s: looked at %d of %d partitions that MM2 mirrored, in %.0f s",
-                         self._flow, done, len(candidates), told - began)  # fmt: skip
+                         self._name, done, len(candidates), told - began)  # fmt: skip
 
         inquiries = {c.source: (c.target, inquire(c.evidence)) for c in candidates}
         answer_all(self._source, self._target, inquiries, ended)
         return histories
 
-    def _refuse_unproven(self, place: Place, target: TopicPartition, why: str, hint: str) -> None:
-        text = (
-            f"{target} on {self._flow.target} was filled by MM2, and where it stopped cannot be"
-            f" proven: {why}"
-        )
-        self._refuse(place, text, hint)
+    def _refuse_unproven(self, c: _Candidate, why: str, hint: str) -> None:
+        ours, stored = c.evidence.ours, c.evidence.stored
+        if not c.certain:
+            # Whoever wrote there need not be MM2. `Resumer` reports what is not ours.
+            self._done([c.place])
+            return
+        what = f"{c.target} on {self._flow.target} was filled by MM2, and"
+        if ours is not None and stored is not None:
+            what = (
+                f"MM2 has mirrored {c.source} on after Heliograph: Heliograph had copied up to"
+                f" source offset {ours.source}, to offset {ours.target} of {c.target} on"
+                f" {self._flow.target}; MM2 has stored that it mirrored up to {stored.offset}, and"
+            )
+        self._refuse(c.place, f"{what} where it stopped cannot be proven: {why}", hint)
 
     def _refuse(self, place: Place, text: str, hint: str) -> None:
         error = PartitionError("mm2.take-over", text, hint)
         if self._refusals.add(place, str(error)):
-            log.warning("%s: %s", self._flow, error)
+            log.warning("%s: %s", self._name, error)
 
     def _done(self, places: Iterable[Place]) -> None:
         places = list(places)
