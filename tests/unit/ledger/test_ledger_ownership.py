@@ -235,7 +235,7 @@ def test_a_silent_mirror_is_replaced_in_time_and_its_leases_are_known(world):
     assert two.part.verdicts[one.part.me.id] == "it has fallen silent"
 
 
-def test_a_mirror_that_others_waited_for_is_removed_at_once_but_not_replaced_at_once(
+def test_a_mirror_that_others_waited_for_is_removed_but_not_replaced_at_once(
     world,
 ):
     one, two = started(world), started(world, remote=True)
