@@ -300,7 +300,8 @@ def require_found(source, target, topic):
     there_id = target.metadata([f"A.{topic}"]).topics[f"A.{topic}"].topic_id
     for index, (offsets, there) in enumerate(records(source, target, topic)):
         values = {r.offset: r.value for r in there}
-        mirrored = {v: o for v, o in offsets.items() if v in set(values.values())}
+        copied = set(values.values())
+        mirrored = {value: offset for value, offset in offsets.items() if value in copied}
         ledger = store.at(Place(topic, index, here_id, there_id))
         places = {value: ledger.to_target(offset) for value, offset in mirrored.items()}
         assert {value: values.get(place) for value, place in places.items()} == {

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from mm2_stand_in import StandIn
 from sources import numbered, transactions
+from verifying import Verifying
 
 from heliograph.batch.records import Record, build
 from heliograph.copy.loop import CopyLoop
@@ -17,6 +18,7 @@ from heliograph.ledger.store import LedgerStore
 from heliograph.mm2.connect_offsets import append_by_key, encode_position
 from heliograph.model import Move, TopicPartition
 from heliograph.takeover.takeover import TakeOver
+from heliograph.verify.model import Kind
 from heliograph.wire import admin, log
 
 
@@ -183,6 +185,19 @@ def test_a_take_over_that_was_not_noted_is_done_again(both, monkeypatch):
     assert both.take_over() == [""]
     both.require_goes_on(360)
     both.require_translated()
+
+
+def test_verify_compares_what_mm2_mirrored_and_names_what_it_repeated(both, tmp_path, monkeypatch):
+    both.write(300)
+    both.mirror(stored=289)
+    both.write(100, "more")
+    both.copy(both.records()[290:350])
+    both.store(349)
+    assert both.take_over() == [""]
+    both.require_goes_on(350)
+    report = Verifying(both.mirroring, tmp_path, monkeypatch)(both.topic)
+    assert report.totals.counts == {Kind.EXTRA: 10}
+    assert report.totals.records == 400
 
 
 # -- what cannot be proven ------------------------------------------------------------------------

@@ -5,7 +5,7 @@
     shift/<place>/<seq>/<nonce>         -> packed runs, corrected
     packed/<place>/<start seq>/<nonce>  -> all that earlier entries said of a stretch of sequences
     cut/<place>/<seq>/<nonce>           -> a packed run: from here on, the source goes on anew
-    cut/<place>/<seq>/move-<id>         -> the same, because an operator decided so
+    cut/<place>/<seq>/move-<id>         -> the same: an operator decided so, or MM2 mirrored on
     epoch/<place>/<seq>/<epoch>/<nonce> -> JSON: leader epoch of the source's records from here on
     inherited/<place>/<target offset>   -> JSON: what MM2 had written to the target before
     era/<place>/<epoch>/<nonce>         -> JSON: the sequence from which this epoch is written
@@ -68,8 +68,8 @@ class Entry(NamedTuple):
 class Cut(NamedTuple):
     """The source lost mirrored records, and goes on at the run's source (PartitionLedger.cut).
 
-    With ``move``, the id of an operator's decision, it goes on there for no other reason
-    (PartitionLedger.move).
+    With ``move``, the id of an operator's decision or of a take-over from MM2, it goes on there for
+    no other reason (PartitionLedger.move).
     """
 
     place: Place

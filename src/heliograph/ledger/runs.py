@@ -134,8 +134,9 @@ class PartitionLedger:
             self._go_on_at(run)
 
     def move(self, run: Run, move: str) -> None:
-        """An operator decided that the record with ``run.sequence`` is the one at ``run.source``.
+        """The record with ``run.sequence`` is the one at ``run.source``: an operator decided so.
 
+        Or MM2 mirrored that one in our place, whatever was announced for the sequence.
         Records from there on that were mirrored before are repeated behind the old copies; those
         that are skipped have none. Of several moves at a sequence the last counts; each is carried
         out once.

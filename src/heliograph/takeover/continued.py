@@ -7,6 +7,7 @@ module finds where it begins, and says what the ledger gets when it is known how
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -110,7 +111,7 @@ def behind(
     mark = EpochMark(ours.sequence, UNKNOWN_EPOCH, anew=True)
     return corrected, (
         Inherited(place, Inheritance(known.end, blurs)),
-        Cut(place, runs[0], f"mm2-{history.end}"),
+        Cut(place, runs[0], f"mm2-{secrets.token_hex(4)}"),
         Epoch(place, mark),
         Entry(place, runs),
     )

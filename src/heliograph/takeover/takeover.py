@@ -267,7 +267,7 @@ class TakeOver:
             decided = move is not None and move.id not in ledger.moves
             # Under the names of several connectors: the one that came furthest.
             further = p not in found or found[p].offset < position.offset
-            if ledger.runs and further and not decided:
+            if ledger.runs and not ledger.headless and further and not decided:
                 found[p] = position
         return found
 
@@ -279,6 +279,8 @@ class TakeOver:
         Those without are settled. While an earlier mirror may still write, nothing is said of the
         others: they stay undecided.
         """
+        if not places:
+            return {}
         assert plan.target is not None  # noqa: S101 - made
         targets = {p: TopicPartition(plan.partitions[p], p.partition) for p in places}
         clear = time.time() >= self._clear_from()
