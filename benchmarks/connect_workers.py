@@ -80,6 +80,7 @@ class _Row:
     source: float
     lasted: float
     busy: float
+    others: float
     load: float
     note: str = ""
 
@@ -97,7 +98,7 @@ class _Outcome:
 
 
 class _Follower(threading.Thread):
-    """Asks all the time where connectors run.
+    """Asks all the time where connectors run, and what CPU the benchmark uses.
 
     Attributes:
         owners: as `Cluster.owners` said last.
@@ -110,10 +111,15 @@ class _Follower(threading.Thread):
         self._ended = threading.Event()
         self.owners = dict(before)
         self.moved: set[str] = set()
+        self._used = self._looked = _cpu_of_family()
+        self._busy = _busy_seconds()
+        self._began = time.monotonic()
         self.start()
 
     def run(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
+            # Of a process that is killed, what it had used at the last look.
+            self._looked = self._looked | _cpu_of_family()
             with suppress(MeasureError):  # too late, then
                 self.owners = self._cluster.owners()
                 self.moved |= {
@@ -123,6 +129,29 @@ class _Follower(threading.Thread):
     def stop(self) -> None:
         self._ended.set()
         self.join(STOP_SECONDS)
+
+    def cpu(self) -> tuple[float, float]:
+        """Percent of the machine so far: of all programs, and of those that are not ours."""
+        whole = (time.monotonic() - self._began) * (psutil.cpu_count() or 1)
+        busy = _busy_seconds() - self._busy
+        ours = sum(used - self._used.get(p, 0.0) for p, used in self._looked.items())
+        return 100 * busy / whole, max(0.0, 100 * (busy - ours) / whole)
+
+
+def _busy_seconds() -> float:
+    """Of all cores, since the machine's start; including what the hypervisor took."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+
+
+def _cpu_of_family() -> dict[psutil.Process, float]:
+    """CPU seconds of this process and of all that it has started, of those that live."""
+    found = {}
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.Error):  # ended meanwhile
+            found[process] = sum(process.cpu_times()[:2])
+    return found
 
 
 class _Trial:
@@ -303,7 +332,6 @@ class _Trial:
         before = self._cluster.owners()
         workers = {id_of(w) for w in at if not isinstance(w, str)}
         concerned = {c for c in self._names if c in at or before.get(c) in workers}
-        psutil.cpu_percent()
         for seen in (self._here, self._there):
             seen.forget()
         began = time.monotonic()
@@ -316,17 +344,18 @@ class _Trial:
         gaps = dict(zip(self._names, self._there.gaps[:], strict=True))
         ended = dict(zip(self._names, self._there.ended[:], strict=True))
         moved = follower.moved - concerned
+        busy, others = follower.cpu()
         row = _Row(
             event,
             {c: gaps[c] for c in self._names if c in concerned},
             {c: gaps[c] for c in self._names if c in moved},
             {c: gaps[c] for c in self._names if c not in concerned | moved},
-            max(self._here.gaps[:]), time.monotonic() - began, psutil.cpu_percent(),
-            os.getloadavg()[0], "" if settled else "not over; ",
+            max(self._here.gaps[:]), time.monotonic() - began, busy,
+            others, os.getloadavg()[0], "" if settled else "not over; ",
         )  # fmt: skip
         self._outcome.rows.append(row)
-        self._say(f"{event}: {row.lasted:.0f} s, {row.busy:.0f} % CPU, load {row.load:.1f}, source"
-                  f" {row.source:.2f} s {row.note}")  # fmt: skip
+        self._say(f"{event}: {row.lasted:.0f} s, {row.busy:.0f} % CPU, {row.others:.0f} % others,"
+                  f" load {row.load:.1f}, source {row.source:.2f} s {row.note}")  # fmt: skip
         for label, of in (("concerned", row.concerned), ("moved", row.moved),
                           ("stayed", row.stayed)):  # fmt: skip
             told = (f"{c} {gap:.2f} s until {_clock(ended[c])}" for c, gap in of.items())
@@ -396,14 +425,16 @@ def _cell(gaps: Mapping[str, float]) -> str:
     return f"{max(gaps.values()):.2f} ({len(gaps)})" if gaps else "-"
 
 
-_HEADS = ("event", "concerned", "moved", "stayed", "source itself", "lasted s", "CPU %", "load")
+_HEADS = ("event", "concerned", "moved", "stayed", "source itself", "lasted s", "CPU %",
+          "of others %", "load")  # fmt: skip
 
 
 def _cells(row: _Row) -> list[str]:
     note = f"; {row.note.removesuffix('; ')}" if row.note else ""
     return [
         row.event + note, _cell(row.concerned), _cell(row.moved), _cell(row.stayed),
-        f"{row.source:.2f}", f"{row.lasted:.0f}", f"{row.busy:.0f}", f"{row.load:.1f}",
+        f"{row.source:.2f}", f"{row.lasted:.0f}", f"{row.busy:.0f}", f"{row.others:.0f}",
+        f"{row.load:.1f}",
     ]  # fmt: skip
 
 
@@ -452,7 +483,8 @@ def _report(
         "seconds without a new record in a remote partition (number of connectors).",
         "Concerned: it was done to them, or to the worker that ran them. Moved: taken to another",
         "worker so that all have as many. Stayed: nothing was done to them. Source itself: the",
-        "longest gap that a consumer saw on the source, where no mirror is. CPU: of the machine.",
+        "longest gap that a consumer saw on the source, where no mirror is. CPU: of the machine,",
+        "and what of it programs used that have nothing to do with the benchmark.",
         f"Connect has scheduled.rebalance.max.delay.ms = {delay_ms} ({default}) and otherwise",
         "its defaults.",
         "",
