@@ -12,18 +12,21 @@ def assign(
 ) -> dict[str, tuple[str, ...]]:
     """Share connectors among workers.
 
-    No worker gets two more than another. A worker keeps what it has, unless it has too many. The
-    outcome depends on nothing but the arguments.
+    No worker gets two more than another. A worker keeps what it has, unless it has too many: then
+    it gives up what it was given last. The outcome depends on nothing but the arguments.
 
     Args:
         connectors: all that there are.
-        owned: what each worker has now, by worker. At least one worker.
+        owned: what each worker has now, by worker, in the order in which it was given. At least
+            one worker.
     """
     workers = sorted(owned)
     free = set(connectors)
     kept: dict[str, list[str]] = {}
     for worker in workers:
-        kept[worker] = sorted(free & set(owned[worker]))
+        # In order, each once. A worker that was away takes back what others stood in for: what
+        # they had before goes on undisturbed.
+        kept[worker] = [c for c in dict.fromkeys(owned[worker]) if c in free]
         free -= set(kept[worker])
     least, over = divmod(len(connectors), len(workers))
     # Those that have most may have one more than the others.

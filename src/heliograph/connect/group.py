@@ -116,6 +116,8 @@ class WorkerGroup:
         #: Why this worker is no member; empty if it is, or has not tried yet.
         self.problem = ""
         self._assigned: frozenset[str] = frozenset()
+        #: What this worker has, in the order in which it was given.
+        self._order: list[str] = []
         self._leads = False
         self._heard_at = 0.0
         self._again = threading.Event()
@@ -192,6 +194,7 @@ class WorkerGroup:
             str(share.get("leader", "")), tuple(map(str, _listed(share, "workers"))),
             frozenset(map(str, _listed(share, "processes"))), _lost(share),
         )  # fmt: skip
+        self._order = self._in_order(self.assignment.connectors)
         self._watch_over(share)
         self._changed()
 
@@ -210,11 +213,16 @@ class WorkerGroup:
         return {
             "url": self._url,
             "process": self._process,
-            "connectors": sorted(known.connectors),
+            "connectors": self._in_order(known.connectors),
             "generation": known.generation,
             "processes": sorted(known.processes),
             "lost": known.lost,
         }
+
+    def _in_order(self, connectors: Collection[str]) -> list[str]:
+        """Those that this worker has had longest first; what is new comes last, by name."""
+        known = [c for c in self._order if c in connectors]
+        return known + sorted(set(connectors) - set(known))
 
     def _assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """As the leader of a new generation."""
@@ -281,6 +289,7 @@ class WorkerGroup:
             log.warning("%s; its connectors stop here until it is a member again", why)
             # It must not ask for them again: others have them now, and they would move twice.
             self.assignment = Assignment()
+            self._order = []
             self._leads = False
             self._watch.watch({})
             self._changed()

@@ -41,3 +41,18 @@ def test_a_worker_that_is_gone_disturbs_nobody_else(connectors, owned):
     after = assign(connectors, {w: share for w, share in shares.items() if w != "gone"})
     for worker, share in after.items():
         assert set(shares[worker]) <= set(share)
+
+
+def test_a_worker_that_comes_back_gets_what_others_stood_in_for():
+    before = {"x": ("c0", "c3", "c6", "c9"), "y": ("c1", "c4", "c7", "ca"),
+              "z": ("c2", "c5", "c8", "cb")}  # fmt: skip
+    connectors = {c for share in before.values() for c in share}
+    alone = assign(connectors, {"x": before["x"], "y": before["y"]})
+    # As workers tell it: what they have had longest first.
+    told = {
+        w: (*before[w], *(c for c in share if c not in before[w])) for w, share in alone.items()
+    }
+    after = assign(connectors, {**told, "z": ()})
+    assert {w: sorted(share) for w, share in after.items()} == {
+        w: sorted(share) for w, share in before.items()
+    }
