@@ -363,4 +363,6 @@ def test_mm2_goes_on_where_heliograph_stopped_and_heliograph_again(
         reached = max(offsets[r.value] for r in before[index])
         assert last[index] == [value for value, o in offsets.items() if o > reached]
         assert stored_positions(target, topic)[index] == max(offsets.values())
-    require_found(source, target, topic)
+    if keep:
+        # Without the ledger, records far from the end are only found by bisection.
+        require_found(source, target, topic)

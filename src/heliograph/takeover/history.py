@@ -223,7 +223,9 @@ class _Explorer:
 
     def before(self, edge: Pair, right: Pair) -> Asking[list[Pair]]:
         """The stretches from the start of the target's log to ``right``."""
-        left = (yield from self._look(edge.target + 1, [right.shift])).pair
+        # Behind Heliograph's last record MM2 goes on with the next one, as a rule.
+        shifts = [edge.shift, right.shift] if self._least else [right.shift]
+        left = (yield from self._look(edge.target + 1, shifts)).pair
         if left is None:
             # The target may go further back than the source.
             left = yield from self._look_for(max(self._source_start, self._least))
