@@ -47,7 +47,7 @@ from benchmarks.connect_cluster import (
     wait_for,
 )
 from benchmarks.machine import commit, describe
-from heliograph.errors import LabError
+from heliograph.errors import HeliographError, LabError
 from heliograph.lab import Lab
 from heliograph.lab.proof import read_all
 from heliograph.model import ClientSettings, TopicPartition
@@ -168,31 +168,31 @@ class _Trial:
         self._lab, self._cluster, self._seconds, self._say = lab, cluster, seconds, say
         self._names = [f"c{n:02}" for n in range(connectors)]
         self._remote = [f"{SOURCE}.{name}" for name in self._names]
-        self._clients = {
-            alias: ClusterClient(ClientSettings(alias, lab[alias].client_properties()), "bench")
-            for alias in (SOURCE, TARGET)
-        }
         self._here, self._there = Seen.of(connectors), Seen.of(connectors)
         self._outcome = _Outcome()
 
     def run(self) -> _Outcome:
         """All events, one after the other, and the check."""
-        try:
-            self._begin()
-            with self._load() as written:
-                for event in (self._nothing, self._reconfigure, self._add, self._remove,
-                              self._freeze, self._kill):  # fmt: skip
-                    event()
-            self._finish(written.value)
-        finally:
-            for client in self._clients.values():
-                client.close()
+        self._begin()
+        with self._load() as written:
+            for event in (self._nothing, self._reconfigure, self._add, self._remove,
+                          self._freeze, self._kill):  # fmt: skip
+                event()
+        self._say(f"{written.value:,} records in each partition are mirrored; stopping workers")
+        self._cluster.close()
+        with self._client(SOURCE) as here, self._client(TARGET) as there:
+            self._check(here, there, written.value)
         return self._outcome
+
+    def _client(self, alias: str) -> ClusterClient:
+        """Not kept: brokers close connections that are idle for ten minutes."""
+        return ClusterClient(ClientSettings(alias, self._lab[alias].client_properties()), "bench")
 
     def _begin(self) -> None:
         """Workers, topics, connectors."""
         topics = [admin.NewTopic(name, PARTITIONS, 1, {}) for name in self._names]
-        failed = admin.create_topics(self._clients[SOURCE], topics, 60_000)
+        with self._client(SOURCE) as client:
+            failed = admin.create_topics(client, topics, 60_000)
         if failed:
             raise LabError("bench.topics", f"topics cannot be created: {failed}")
         for worker in [self._cluster.add() for _ in range(_WORKERS)]:
@@ -205,7 +205,8 @@ class _Trial:
         self._say(f"{len(self._names)} connectors run")
 
     def _all_exist(self) -> bool:
-        topics = self._clients[TARGET].metadata(self._remote).topics
+        with self._client(TARGET) as client:
+            topics = client.metadata(self._remote).topics
         return all(len(topics[t].partitions) == PARTITIONS if t in topics else False
                    for t in self._remote)  # fmt: skip
 
@@ -383,15 +384,13 @@ class _Trial:
 
     # -- the check ----------------------------------------------------------------------------
 
-    def _finish(self, written: int) -> None:
-        """Stop the workers, and compare every record: what should not be there comes last."""
-        self._say(f"{written:,} records in each partition are mirrored; stopping, then checking")
-        self._cluster.close()
+    def _check(self, source: ClusterClient, target: ClusterClient, written: int) -> None:
+        """Look at every record. No worker runs: what should not be there comes last."""
         outcome = self._outcome
         for here, there in zip(self._names, self._remote, strict=True):
             for index in range(PARTITIONS):
-                wanted = self._numbers(SOURCE, TopicPartition(here, index))
-                found = self._numbers(TARGET, TopicPartition(there, index))
+                wanted = _numbers(source, TopicPartition(here, index))
+                found = _numbers(target, TopicPartition(there, index))
                 if wanted != list(range(written)):
                     raise MeasureError(f"{here}-{index}: the source itself is not as written")
                 first = dict.fromkeys(found)
@@ -402,8 +401,9 @@ class _Trial:
                 outcome.reordered += sum(b < a for a, b in pairwise(first))
         self._say(_verdict(outcome))
 
-    def _numbers(self, alias: str, partition: TopicPartition) -> list[int]:
-        return [int(r.value or b"-1") for r in read_all(self._clients[alias], partition)]
+
+def _numbers(client: ClusterClient, partition: TopicPartition) -> list[int]:
+    return [int(record.value or b"-1") for record in read_all(client, partition)]
 
 
 def _without(worker: Worker) -> Callable[[Mapping[str, str]], bool]:
@@ -554,7 +554,7 @@ def main(
             try:
                 lab.start()
                 results[contender] = _Trial(lab, cluster, connectors, seconds, say).run()
-            except (LabError, MeasureError) as error:
+            except (HeliographError, MeasureError) as error:
                 raise click.ClickException(str(error)) from error
             finally:
                 cluster.close()
