@@ -12,7 +12,7 @@ from serving import ScriptedHerder, serving
 
 from heliograph.config import MirrorMakerConfig
 from heliograph.model import PartitionEvent, PartitionState, TopicPartition
-from heliograph.rest import latest
+from heliograph.rest import latest, routing
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.settings import Limits
 from heliograph.service.events import EventBus, FlowEvent, JobEvent
@@ -254,6 +254,20 @@ def test_many_who_ask_at_once_share_a_snapshot(shared, monkeypatch):
     pages = {ask.get(f"{FLOW}/partitions?{query}").body for query in ("", "", "limit=1", "limit=2")}
     assert len(pages) == 3
     assert ask.get(f"{V1}/topics").json["topics"] != ask.get(f"{V1}/groups").json
+    # What is known costs no routing, and goes to nobody who would not get it otherwise.
+    url = f"{V1}/topics?limit=1"
+    known = ask.get(url)
+    asked = []
+    monkeypatch.setattr(routing, "_call_of", lambda *_: asked.append(1) or 1 / 0)
+    again = ask.get(url)
+    assert (again.status, again.body, asked) == (200, known.body, [])
+    assert dict(again.headers) | {"date": ""} == dict(known.headers) | {"date": ""}
+    assert ask("GET", url, headers={"Accept": "text/html"}).status == 406
+    assert ask("GET", url, headers={"Content-Type": "text/plain"}).status == 415
+    assert asked == []
+    now[0] += 1
+    assert (ask.get(url).status, asked) == (500, [1])
+    monkeypatch.undo()
     # Clocks do not go back, but this one does, at the end of the test.
     ask("POST", f"{FLOW}/resume")
 
