@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from heliograph.connect.api import ConnectError
 from heliograph.control.workers import Workers
@@ -26,7 +27,9 @@ from heliograph.rest.schemas import ERROR
 from heliograph.rest.settings import Limits, Role
 from heliograph.shown import shown
 
-__all__ = ["Answer", "Call", "Calls", "Handler", "Route", "register"]
+__all__ = [
+    "Answer", "Call", "Calls", "Handler", "Route", "Target", "accepts", "register", "target_of",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 #: A line for every change: who, what, and what became of it.
@@ -37,6 +40,15 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 Result = TypeVar("Result")
 
 
+#: What is asked for: path and query.
+Target = tuple[str, bytes]
+
+
+def target_of(scope: Scope) -> Target:
+    """That of a request which the guard has let pass."""
+    return scope["path"], scope["query_string"]
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request, as handlers see it.
@@ -44,6 +56,8 @@ class Call:
     Attributes:
         path: the values of the path's parameters; ``query`` those behind the question mark.
         base: the address that the caller used: ``http://host:port``.
+        slash: whether the path had one at its end, which ``path`` has not.
+        target: the whole path and the query as it was sent: who asks the same has the same.
         notes: what the audit line should say beyond method, path and status.
     """
 
@@ -53,6 +67,8 @@ class Call:
     body: bytes
     base: str
     caller: Caller
+    slash: bool = False
+    target: Target = ("", b"")
     notes: list[str] = field(default_factory=list)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -79,9 +95,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, status: int) -> Answer:
+    def empty(cls, status: int, headers: Mapping[str, str] | None = None) -> Answer:
         """One without a body."""
-        return cls(NOTHING, status)
+        return cls(NOTHING, status, headers or {})
 
 
 Handler = Callable[[Call], Answer]
@@ -103,6 +119,7 @@ class Route:
         ok: status and description of success, for the OpenAPI document.
         seconds: how long the call may take; None for the usual.
         shared: whether it takes one of the places for calls; a probe must not wait for others.
+        listed: whether the OpenAPI document names it.
     """
 
     method: str
@@ -120,6 +137,7 @@ class Route:
     produces: str = JSON
     seconds: float | None = None
     shared: bool = True
+    listed: bool = True
     tag: str = "connect"
 
 
@@ -264,12 +282,14 @@ def _check_types(request: Request, route: Route) -> None:
     ):  # fmt: skip
         raise plain_error(415)
     accept = request.headers.get("accept")
-    if accept and not _accepts(accept, route.produces):
+    if accept and not accepts(accept, route.produces):
         raise plain_error(406)
 
 
-def _accepts(accept: str, produced: str) -> bool:
-    fitting = {produced, produced.partition("/")[0] + "/*", "*/*", "*"}
+def accepts(accept: str, produced: str) -> bool:
+    """Whether a header Accept allows an answer of this type."""
+    kind = produced.partition(";")[0]
+    fitting = {kind, kind.partition("/")[0] + "/*", "*/*", "*"}
     for item in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
@@ -285,8 +305,9 @@ def _call_of(request: Request, body: bytes, caller: Caller) -> Call:
     server = request.scope.get("server") or ("localhost", None)
     host = request.headers.get("host") or ":".join(str(part) for part in server if part is not None)
     return Call(
-        request.path_params, query, request.headers, body, f"{request.url.scheme}://{host}", caller
-    )
+        request.path_params, query, request.headers, body, f"{request.url.scheme}://{host}", caller,
+        request.scope["heliograph.slash"], target_of(request.scope),
+    )  # fmt: skip
 
 
 def register(
@@ -302,6 +323,7 @@ def register(
             route.path, _serving(_Endpoint(route, calls, changeable)), methods=[route.method],
             status_code=first, response_description=route.ok[first], response_class=Response,
             response_model=None, summary=route.summary, tags=[route.tag],
+            include_in_schema=route.listed,
             operation_id=re.sub(r"\W+", "_", f"{route.method.lower()} {route.path}").strip("_"),
             responses={
                 **({first: content} if first != 204 else {}),
