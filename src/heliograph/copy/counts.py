@@ -21,20 +21,20 @@ class SpanValues(NamedTuple):
     least: int = 0
     greatest: int = 0
     total: int = 0
-    count: int = 0
+    seen: int = 0
 
     @property
     def mean(self) -> float:
         """The average; 0 if nothing was seen."""
-        return self.total / self.count if self.count else 0.0
+        return self.total / self.seen if self.seen else 0.0
 
-    def __or__(self, later: SpanValues) -> SpanValues:  # type: ignore[override] # not a union type
+    def plus(self, later: SpanValues) -> SpanValues:
         """What both have seen; ``later`` saw the last."""
-        if not later.count or not self.count:
-            return later if later.count else self
+        if not later.seen or not self.seen:
+            return later if later.seen else self
         return SpanValues(
             later.last, min(self.least, later.least), max(self.greatest, later.greatest),
-            self.total + later.total, self.count + later.count,
+            self.total + later.total, self.seen + later.seen,
         )  # fmt: skip
 
 
@@ -46,23 +46,22 @@ class Span:
     least: int = 0
     greatest: int = 0
     total: int = 0
-    count: int = 0
+    seen: int = 0
 
     def add(self, milliseconds: int) -> None:
         """One more. Clocks differ: what would come from the future is 0."""
         milliseconds = max(milliseconds, 0)
-        if not self.count or milliseconds < self.least:
+        if not self.seen or milliseconds < self.least:
             self.least = milliseconds
-        if milliseconds > self.greatest:
-            self.greatest = milliseconds
+        self.greatest = max(self.greatest, milliseconds)
         self.last = milliseconds
         self.total += milliseconds
-        self.count += 1
+        self.seen += 1
 
     @property
     def values(self) -> SpanValues:
         """As they are now."""
-        return SpanValues(self.last, self.least, self.greatest, self.total, self.count)
+        return SpanValues(self.last, self.least, self.greatest, self.total, self.seen)
 
 
 class Counts(NamedTuple):
@@ -106,13 +105,13 @@ class Counts(NamedTuple):
     def of(cls, value: Any) -> Counts:
         """From the numbers in a row, or from the same nested; raises ValueError."""
         if not isinstance(value, list):
-            raise ValueError(f"no counts: {type(value).__name__}")
+            raise ValueError(f"no counts: {type(value).__name__}")  # noqa: TRY004 - as the rest
         flat: list[int] = []
         for item in value:
             flat += map(int, item if isinstance(item, list) else [item])
         flat = (flat + [0] * _WIDTH)[:_WIDTH]
         plain, age, latency = flat[:-10], flat[-10:-5], flat[-5:]
-        return cls(*plain, SpanValues(*age), SpanValues(*latency))  # type: ignore[arg-type, misc]
+        return cls._make([*plain, SpanValues(*age), SpanValues(*latency)])
 
     @classmethod
     def sum(cls, several: Iterable[Counts]) -> Counts:
@@ -124,8 +123,8 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts) -> Counts:
         """Both together; ``other`` is the later one."""
-        plain = [a + b for a, b in zip(self[:-2], other[:-2], strict=True)]  # type: ignore[operator]
-        return Counts(*plain, self.age | other.age, self.latency | other.latency)
+        plain = [a + b for a, b in zip(self.flat[:-10], other.flat[:-10], strict=True)]
+        return Counts._make([*plain, self.age.plus(other.age), self.latency.plus(other.latency)])
 
 
 _NONE = Counts()

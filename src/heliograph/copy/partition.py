@@ -396,10 +396,10 @@ class PartitionCopy:
     @property
     def counts(self) -> Counts:
         """What was done with it in this lease so far."""
-        return Counts(
+        return Counts._make((
             self.records, self.bytes, *self.lanes, max(self.resumes - 1, 0), self.throttled_ms,
             self.age.values, self.latency.values,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     @property
     def touched(self) -> bool:

@@ -24,7 +24,8 @@ class PartitionLag:
 
     ``ends`` are ends of the source, each with when it was first seen. ``oldest`` is a source offset
     at or before ``position`` and the time that its record bears, ``asked_at`` when that was asked
-    for. ``progressed_at`` is when its target was first seen to have grown to where it is. ``made`` is what was last shown, and of which report; it is dropped when anything changes.
+    for. ``progressed_at`` is when its target was first seen to have grown to where it is. ``made``
+    is what was last shown, and of which report; it is dropped when anything changes.
     """
 
     source_end: int = 0

@@ -28,6 +28,7 @@ __all__ = [
     "CHECKPOINTS",
     "COPYING",
     "HEARTBEATS",
+    "CanarySnapshot",
     "CertificateSnapshot",
     "EngineSnapshot",
     "EngineState",
@@ -53,7 +54,7 @@ _HEALTHY = (PartitionState.IDLE, PartitionState.COPYING, PartitionState.STARTING
 _WORST_FIRST = {state: n for n, state in enumerate(reversed(PartitionState))}
 #: Fields that hold a time.
 _TIMES = frozenset(
-    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at",
+    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at", "seen_at",
      "progressed_at", "expires_at"}
 )  # fmt: skip
 
@@ -225,6 +226,24 @@ class GroupSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class CanarySnapshot:
+    """How long a record takes through the flow, by probes (`heliograph.control.canary`).
+
+    Attributes:
+        latency_seconds: of the last probe, or how long one has been waiting if that is more; None
+            before the first.
+        skew_seconds: the driver's clock minus the clock that stamps heartbeats on the source.
+        lost: probes that did not arrive in time.
+        seen_at: when the last one was seen on the target.
+    """
+
+    latency_seconds: float | None
+    skew_seconds: float | None
+    lost: int
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSnapshot:
     """One flow.
 
@@ -255,6 +274,7 @@ class FlowSnapshot:
         rounds, failed_rounds: how many have ended.
         ledger_runs: what is kept of where records are; ``ledger_end`` is where the ledger's log
             ends.
+        canary: None before the first probe, and where there are no heartbeats to probe with.
     """
 
     flow: str
@@ -290,6 +310,7 @@ class FlowSnapshot:
     ledger_end: int | None = None
     jobs: tuple[JobSnapshot, ...] = ()
     groups: tuple[GroupSnapshot, ...] = ()
+    canary: CanarySnapshot | None = None
 
     @property
     def troubled(self) -> list[PartitionSnapshot]:
@@ -395,7 +416,7 @@ def summary(flow: FlowSnapshot) -> dict[str, Any]:
     Counts stand for topics, partitions and jobs; partitions in trouble, failing jobs and lagging
     topics are in the full snapshot.
     """
-    left_out = {"topics", "partitions", "jobs", "groups", "copies"}
+    left_out = {"topics", "partitions", "jobs", "groups", "counts", "copies", "told_offsets"}
     plain = {
         name: to_json(getattr(flow, name)) for name in _names(FlowSnapshot) if name not in left_out
     }

@@ -47,6 +47,8 @@ RUNNING = Life(FlowState.RUNNING)
 class Clusters:
     """Two clusters: ends and starts by cluster and partition, and a ledger without a topic."""
 
+    follower = SimpleNamespace(reached=SimpleNamespace(position=7))
+
     def __init__(self):
         self.ends = {"A": {}, "B": {}}
         self.starts = {}
@@ -67,6 +69,10 @@ class Clusters:
     def refresh(self):
         if "B" in self.away:
             raise ConnectionFailed("B is down")
+
+    @property
+    def size(self):
+        return sum(len(ledger.runs) for ledger in self.ledgers.values())
 
     def at(self, place):
         return self.ledgers.setdefault(T(place.topic, place.partition), PartitionLedger())
@@ -104,7 +110,7 @@ class World:
         self.parts = [T(n, i) for n in names for i in range(partitions)]
         plan = TopicPlan({p: f"A.{p.topic}" for p in self.parts}, {}, metadata(""), metadata("A."))
         runtime: Any = SimpleNamespace(
-            flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False,
+            flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
             waiting={}, held=frozenset(),
             config=SimpleNamespace(source_client="A", target_admin="B", stalled_after_seconds=60.0),
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
