@@ -66,7 +66,8 @@ class LeaseReport:
     target's end does not show. ``all_told`` says that those of the lease's partitions that nothing
     was said about are fine. ``counts`` is what was done in the lease so far, None if that is not
     reported this time; ``partitions`` the same of single partitions, where that has changed and
-    they are few: receipts have all. ``pending`` records were read and are not acknowledged yet.
+    they are few: receipts have all. ``pending`` records were read and are not acknowledged yet;
+    there is room for ``free_bytes`` more.
     """
 
     flow: str
@@ -78,6 +79,7 @@ class LeaseReport:
     counts: Counts | None = None
     partitions: tuple[tuple[TopicPartition, Counts], ...] = ()
     pending: int = 0
+    free_bytes: int = 0
 
     def encode(self) -> str:
         """One line of JSON, without its end."""
@@ -100,6 +102,7 @@ class LeaseReport:
                     (_partition(p), Counts.of(counts)) for p, counts in fields.get("partitions", ())
                 ),
                 pending=int(fields.get("pending", 0)),
+                free_bytes=int(fields.get("free_bytes", 0)),
             )
         except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"not lease_report: {error!r}") from error
@@ -216,6 +219,7 @@ class LeaseReporter:
             self._line.say(LeaseReport(
                 self._flow, self._state.lease.serial, tuple(reports), tuple(events),
                 tuple(positions), all_told, counts, singly, pending,
+                0 if counts is None else max(self._state.budget - self._state.buffered, 0),
             ))  # fmt: skip
         self._all_told = self._all_told or begun
         self._told_events = len(self._state.events)

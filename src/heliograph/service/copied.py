@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from heliograph.copy.counts import Counts
 from heliograph.copy.lease_report import LeaseReport
@@ -25,6 +26,14 @@ _LEASES_OF_A_PARTITION = 3
 #: A rate holds until the next report should have come; of a partition that is only counted by
 #: receipts, until the next round has ended.
 _LIVE_SECONDS, _ROUND_SECONDS = 6.0, 60.0
+
+
+class _Lease(NamedTuple):
+    """What the holder of a lease last said of all of it."""
+
+    counts: Counts
+    pending: int
+    free_bytes: int
 
 
 @dataclass(slots=True)
@@ -80,7 +89,7 @@ class Copied:
     def __init__(self) -> None:
         self.live = False
         self._ended = Counts()
-        self._running: dict[int, tuple[Counts, int]] = {}
+        self._running: dict[int, _Lease] = {}
         self._last_serials: deque[int] = deque(maxlen=_LEASES)
         self._partitions: dict[TopicPartition, _Partition] = {}
         #: What was shown last, until something changes or the first of its rates does not hold.
@@ -94,12 +103,13 @@ class Copied:
             if report.counts is None or report.serial in self._last_serials:
                 return
             self.live, self._made = True, None
-            self._running[report.serial] = report.counts, report.pending
+            self._running[report.serial] = _Lease(report.counts, report.pending, report.free_bytes)
             for p, counts in report.partitions:
                 self._partitions.setdefault(p, _Partition()).heard(report.serial, counts, now)
             while len(self._running) > _LEASES:
                 # Its round failed, and there are no receipts.
-                self._ended = self._ended.plus(self._running.pop(next(iter(self._running)))[0])
+                lost = self._running.pop(next(iter(self._running)))
+                self._ended = self._ended.plus(lost.counts)
 
     def received(self, receipts: Sequence[Receipt], now: float) -> None:
         """What leases have done in all."""
@@ -127,13 +137,21 @@ class Copied:
     def counts(self) -> Counts:
         """Since the mirror started."""
         with self._lock:
-            return self._ended.plus(Counts.sum(counts for counts, _ in self._running.values()))
+            return self._ended.plus(Counts.sum(lease.counts for lease in self._running.values()))
 
     @property
     def pending(self) -> int:
         """Records that were read and are not acknowledged, as last reported."""
         with self._lock:
-            return sum(pending for _, pending in self._running.values())
+            return sum(lease.pending for lease in self._running.values())
+
+    @property
+    def free_bytes(self) -> int | None:
+        """The room that leases have left, as last reported; None if none has."""
+        with self._lock:
+            return (
+                sum(lease.free_bytes for lease in self._running.values()) if self._running else None
+            )
 
     def partitions(self, now: float) -> Mapping[TopicPartition, PartitionCopies]:
         """The same of each partition that was copied. Cheap while nothing changes."""

@@ -443,6 +443,7 @@ class FlowMonitor:
             counts=counts,
             copies=self._copied.partitions(now),
             pending=self._copied.pending,
+            free_bytes=self._copied.free_bytes,
             rounds=self._rounds,
             failed_rounds=self._failed_rounds,
             ledger_runs=self._ledger_runs,

@@ -101,12 +101,16 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Spark. ``slots`` is how many tasks can run at once, 0 before that is known."""
+    """Spark. ``slots`` is how many tasks can run at once, 0 before that is known.
+
+    ``pid`` is the process of its driver's Java; None if somebody else started that.
+    """
 
     state: EngineState
     reason: str = ""
     since: float = 0.0
     slots: int = 0
+    pid: int | None = None
 
 
 class PartitionSnapshot(NamedTuple):
@@ -195,7 +199,8 @@ class JobSnapshot:
         part: the part of the flow that it belongs to.
         error: why the last run failed; empty if it did not.
         details: what the last run said of single subjects, e.g. why a group is not synced.
-        runs: how often it ran since its part was started; ``failures`` how often it failed.
+        runs: how often it ran since its part was started; ``failures`` how often it failed;
+            ``took_total_seconds`` how long all of it took.
     """
 
     description: str
@@ -208,6 +213,7 @@ class JobSnapshot:
     details: Mapping[str, str] = field(default_factory=dict)
     runs: int = 0
     failures: int = 0
+    took_total_seconds: float = 0.0
 
     @classmethod
     def of(cls, status: JobStatus, part: str = COPYING) -> JobSnapshot:
@@ -215,7 +221,7 @@ class JobSnapshot:
         return cls(
             status.description, status.interval_seconds, part, status.last_run, status.next_run,
             status.took_seconds, status.last_error, MappingProxyType(dict(status.details)),
-            status.runs, status.failures,
+            status.runs, status.failures, status.took_total_seconds,
         )  # fmt: skip
 
 
@@ -314,7 +320,8 @@ class FlowSnapshot:
         progressed_at: when a target was last seen to grow.
         counts: what tasks of this process did since it started; ``copies`` of each partition that
             they copied.
-        pending: records that were read and are not acknowledged.
+        pending: records that were read and are not acknowledged; ``free_bytes`` the room that
+            leases have left for such records, None if none has reported.
         rounds, failed_rounds: how many have ended.
         ledger_runs: what is kept of where records are; ``ledger_end`` is where the ledger's log
             ends.
@@ -348,6 +355,7 @@ class FlowSnapshot:
     counts: Counts = field(default_factory=Counts)
     copies: Mapping[TopicPartition, PartitionCopies] = field(default_factory=dict)
     pending: int = 0
+    free_bytes: int | None = None
     rounds: int = 0
     failed_rounds: int = 0
     ledger_runs: int | None = None
