@@ -192,7 +192,8 @@ class Receipt:
     ``source_position`` is the next source offset to mirror, ``target_end`` the offset it gets:
     where the two agree, offsets are identical. ``quarantined`` counts records set aside.
     ``lease_report`` repeats what the holder of lease ``serial`` had to tell of it, in case its live
-    reports were lost; nothing if it is fine (copy.lease_report).
+    reports were lost; nothing if it is fine (copy.lease_report). ``counts`` is what was done with
+    it (copy.counts).
     """
 
     flow: str
@@ -208,6 +209,7 @@ class Receipt:
     error: str
     serial: int = 0
     lease_report: str = ""
+    counts: str = ""
 
 
 class PartitionState(StrEnum):

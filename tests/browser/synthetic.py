@@ -24,6 +24,7 @@ from typing import Any
 
 from heliograph.config import MirrorMakerConfig
 from heliograph.connect.mirror_herder import MirrorHerder
+from heliograph.copy.counts import Counts, SpanValues
 from heliograph.model import PartitionEvent, PartitionState, TopicPartition
 from heliograph.rest.app import RestApp
 from heliograph.rest.credentials import hash_password, new_token
@@ -36,6 +37,8 @@ from heliograph.service.snapshot import (
     CHECKPOINTS,
     COPYING,
     HEARTBEATS,
+    CanarySnapshot,
+    CertificateSnapshot,
     EngineSnapshot,
     EngineState,
     FlowSnapshot,
@@ -46,6 +49,7 @@ from heliograph.service.snapshot import (
     JobSnapshot,
     Life,
     MirrorSnapshot,
+    PartitionCopies,
     PartitionSnapshot,
     TopicSnapshot,
 )
@@ -134,6 +138,8 @@ class SyntheticMirror:
         self._began = now - 86_400
         self._stalled_at, self._failed_at = now - 252, now - 1_300
         self._groups = groups
+        #: Of a Java process that stands for Spark's, if somebody has one.
+        self.jvm_pid: int | None = None
         self.events = EventBus()
         self.history = History(self.snapshot)
         self._plan = _plan(partitions)
@@ -156,8 +162,11 @@ class SyntheticMirror:
     def snapshot(self) -> MirrorSnapshot:
         now = self.clock()
         flows = (self._main(now), self._back(now), self._far(now))
-        engine = EngineSnapshot(EngineState.READY, since=self._began + 6, slots=8)
-        return MirrorSnapshot(now, flows, engine, self._began, self.events.sequence)
+        engine = EngineSnapshot(EngineState.READY, "", self._began + 6, 8, self.jvm_pid)
+        certificate = CertificateSnapshot("us-east", "keystore", "CN=mirror", now + 40 * 86_400)
+        return MirrorSnapshot(
+            now, flows, engine, self._began, self.events.sequence, (certificate,)
+        )  # fmt: skip
 
     def group(self, flow, group):
         found = next(
@@ -215,7 +224,8 @@ class SyntheticMirror:
             states=states, unmeasured=0, lag_records=sum(t.lag_records for t in topics),
             lag_seconds=max(t.lag_seconds for t in topics), identical=len(rows) - 12,
             translated=12, jobs=self._jobs(MAIN, now), groups=self._group_rows(now),
-            events=self.events.counts(MAIN),
+            events=self.events.counts(MAIN), told_offsets=self.events.told_offsets(MAIN),
+            **_counted(rows, now - self._began),
         )  # fmt: skip
 
     def _partition(self, topic, n, now):
@@ -262,7 +272,7 @@ class SyntheticMirror:
         return replace(
             base, measured_at=now - now % 2, topics=topics, partitions=rows, states={"idle": 6},
             lag_records=0, lag_seconds=0.0, identical=6, jobs=self._jobs(BACK, now),
-            events=self.events.counts(BACK),
+            events=self.events.counts(BACK), **_counted(rows, now - self._began),
         )  # fmt: skip
 
     def _far(self, now):
@@ -297,7 +307,11 @@ class SyntheticMirror:
     def _jobs(self, name, now):
         def job(text, interval, part=COPYING, error=""):
             ran = now - now % interval
-            return JobSnapshot(f"{text} {name}", interval, part, ran, ran + interval, 0.04, error)
+            runs = int((now - self._began) / interval)
+            return JobSnapshot(
+                f"{text} {name}", interval, part, ran, ran + interval, 0.04, error, {}, runs,
+                runs if error else 0, 0.04 * runs,
+            )  # fmt: skip
 
         denied = (
             "Describe on ACLs is missing on us-east: kafka-acls --add --allow-principal"
@@ -359,6 +373,28 @@ class SyntheticMirror:
                 life, parts = self._life(name, at)
                 flows.append(self._light(name, at, life, parts))
             self.history.sample(MirrorSnapshot(float(at), tuple(flows)))
+
+
+def _counted(rows, seconds):
+    """What tasks have done with each of the partitions, and in all."""
+    age, latency = SpanValues(40, 2, 900, 4_000, 100), SpanValues(55, 8, 950, 5_200, 100)
+    copies = {
+        TopicPartition(p.topic, p.partition): PartitionCopies(
+            Counts(p.position, 870 * p.position, p.position // 50), 1.5, 1_305.0, age, latency
+        )
+        for p in rows
+    }
+    counts = Counts(
+        int(seconds * 9_000), int(seconds * 9_000 * 870), int(seconds * 60), int(seconds * 30),
+        int(seconds), int(seconds / 60), 2, 1_500, age, latency,
+    )  # fmt: skip
+    return {
+        "owns": True, "counts": counts, "copies": copies, "pending": 1_200,
+        "free_bytes": 64 << 20, "rounds": int(seconds / 30), "failed_rounds": 1,
+        "ledger_runs": 2 * len(rows), "ledger_end": 5 * len(rows),
+        "progressed_at": time.time() - 1.0,
+        "canary": CanarySnapshot(0.08, -0.002, 0, time.time() - 0.5),
+    }  # fmt: skip
 
 
 def _plan(partitions):

@@ -28,6 +28,8 @@ from heliograph.batch.header import (
     header_at,
 )
 from heliograph.batch.pieces import (
+    MERGED,
+    PASSED,
     AbortedTransactions,
     CorruptBatch,
     NewEpoch,
@@ -98,7 +100,7 @@ def pieces(
                     apart = behind
                     continue
                 if merged is not None:
-                    yield merged
+                    yield merged._replace(lane=MERGED)
                 else:
                     yield from rewrite(region, start, transactions, rules)
                 position = behind
@@ -119,7 +121,7 @@ def pieces(
             if (rules.suspicious or _is_read(header)) and not crc_matches(header, batch):
                 raise _mismatch(header)
             run = [(header.base_offset, header.record_count)]
-            yield Piece(header, batch, run, header.record_count, last + 1)
+            yield Piece(header, batch, run, header.record_count, last + 1, PASSED)
         else:
             yield from rewrite(batch, start, transactions, rules)
     if position < end:

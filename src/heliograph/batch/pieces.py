@@ -33,10 +33,15 @@ class Rules(NamedTuple):
     refused: Mapping[int, str] = {}
 
 
+#: The lanes that a batch can take (`heliograph.batch.lanes`), in the order of their numbers.
+LANES = ("passed", "merged", "rewritten", "skipped")
+PASSED, MERGED, REWRITTEN, SKIPPED = range(len(LANES))
+
+
 class Piece(NamedTuple):
     """A batch ready to be signed: ``runs`` are its (source offset, record count) stretches.
 
-    ``next_offset`` is where reading goes on behind it.
+    ``next_offset`` is where reading goes on behind it, ``lane`` is the way that it took.
     """
 
     header: BatchHeader
@@ -44,6 +49,7 @@ class Piece(NamedTuple):
     runs: list[tuple[int, int]]
     record_count: int
     next_offset: int
+    lane: int = REWRITTEN
 
     def signed(self, producer_id: int, sequence: int, epoch: int = FIRST_EPOCH) -> memoryview:
         """The bytes to produce. Call once: the batch is stamped in place."""

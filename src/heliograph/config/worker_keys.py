@@ -96,6 +96,15 @@ class RestSettings:
         "heliograph.rest.requests.per.second",
         "Most requests of one client in a second, on average; 0 means any number.", default="100",
         minimum=0, importance="low")
+    metrics_topics = _int(
+        "heliograph.metrics.topics",
+        "Most topics that have series of their own in /metrics, of all flows together: those that"
+        " lag most. The others of a flow share topic=\"other\".", default="200", minimum=0,
+        importance="low")
+    metrics_partitions = _flag(
+        "heliograph.metrics.partitions",
+        "Whether each partition of these topics has series of its own in /metrics.",
+        default="false", importance="low")
     # fmt: on
 
     @classmethod
@@ -256,6 +265,8 @@ _SETTINGS = tuple(
 CONNECT_KEYS: tuple[Key, ...] = (*_SETTINGS, *_OTHERS)
 
 REST_KEYS: tuple[Key, ...] = tuple(
-    replace(key, scope=Scope.TOP) for key in _SETTINGS if key.name.startswith("heliograph.rest.")
+    replace(key, scope=Scope.TOP)
+    for key in _SETTINGS
+    if key.name.startswith(("heliograph.rest.", "heliograph.metrics."))
 )
 """Those that may be at the top level of an ``mm2.properties``, for ``heliograph run --listen``."""

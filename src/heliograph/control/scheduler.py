@@ -45,6 +45,8 @@ class JobStatus:
         last_run: when the last run began; ``took_seconds`` is how long it lasted.
         last_error: why the last run failed; empty if it did not.
         details: what the last run said of single subjects, e.g. why a group is not synced.
+        runs: how many have ended; ``failures`` how many of them failed; ``took_total_seconds``
+            how long they lasted in all.
     """
 
     description: str
@@ -54,6 +56,9 @@ class JobStatus:
     took_seconds: float = 0.0
     last_error: str = ""
     details: dict[str, str] = field(default_factory=dict)
+    runs: int = 0
+    failures: int = 0
+    took_total_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -137,6 +142,9 @@ class Scheduler:
         finally:
             thread.name = "idle worker"
         took = status.took_seconds = time.monotonic() - started
+        status.took_total_seconds += took
+        status.runs += 1
+        status.failures += bool(status.last_error)
         # A run that failed has mostly waited: no reason to look away for long.
         rest = took * (1 if status.last_error else _REST)
         pause = max(status.interval_seconds - took, min(rest, job.longest_pause))

@@ -66,4 +66,6 @@ def throttle(node: int, led: Iterable[PartitionCopy], seconds: float, limit: str
     until = time.time() + seconds
     why = f"{limit}: broker {node} makes us wait {seconds:.1f} s"
     for p in led:
+        # Answers that come during a pause repeat the rest of it.
+        p.throttled_ms += int(1000 * (until - max(time.time(), min(p.throttled_until, until))))
         p.throttled_until, p.throttled_by = until, why

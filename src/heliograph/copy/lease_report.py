@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
+from heliograph.copy.counts import Counts
 from heliograph.copy.lease_state import LeaseState
 from heliograph.copy.partition import PartitionCopy
 from heliograph.model import (
@@ -33,6 +34,8 @@ __all__ = ["LeaseReport", "LeaseReporter", "PartitionPosition"]
 _LOOK_SECONDS = 1.0
 #: How often the driver gets to know how much was written, for the rates it shows.
 _COPIED_SECONDS = 2.0
+#: Of so many partitions that changed, the driver gets to know what was written of each, too.
+_COUNTED_SINGLY = 128
 #: A partition that is resumed sooner than this is not worth a word.
 _PATIENCE_SECONDS = 2.0
 #: One that failed before has recovered when it has nothing to write for this long, a few fetches.
@@ -61,8 +64,10 @@ class LeaseReport:
 
     ``positions`` are where partitions stand behind markers and holes at the source's end, which the
     target's end does not show. ``all_told`` says that those of the lease's partitions that nothing
-    was said about are fine. ``copied`` counts the records and bytes that were written in the lease
-    so far; (0, 0) if that is not reported this time.
+    was said about are fine. ``counts`` is what was done in the lease so far, None if that is not
+    reported this time; ``partitions`` the same of single partitions, where that has changed and
+    they are few: receipts have all. ``pending`` records were read and are not acknowledged yet;
+    there is room for ``free_bytes`` more.
     """
 
     flow: str
@@ -71,7 +76,10 @@ class LeaseReport:
     events: tuple[PartitionEvent, ...] = ()
     positions: tuple[PartitionPosition, ...] = ()
     all_told: bool = False
-    copied: tuple[int, int] = (0, 0)
+    counts: Counts | None = None
+    partitions: tuple[tuple[TopicPartition, Counts], ...] = ()
+    pending: int = 0
+    free_bytes: int = 0
 
     def encode(self) -> str:
         """One line of JSON, without its end."""
@@ -89,9 +97,14 @@ class LeaseReport:
                 events=tuple(map(_event, fields["events"])),
                 positions=tuple(map(_stand, fields["positions"])),
                 all_told=bool(fields["all_told"]),
-                copied=_copied(fields["copied"]),
+                counts=Counts.of(fields["counts"]) if fields.get("counts") else None,
+                partitions=tuple(
+                    (_partition(p), Counts.of(counts)) for p, counts in fields.get("partitions", ())
+                ),
+                pending=int(fields.get("pending", 0)),
+                free_bytes=int(fields.get("free_bytes", 0)),
             )
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"not lease_report: {error!r}") from error
 
 
@@ -103,11 +116,6 @@ def _partition(value: tuple[str, int]) -> TopicPartition:
 def _stand(value: tuple[tuple[str, int], int, int]) -> PartitionPosition:
     partition, position, target_end = value
     return PartitionPosition(_partition(partition), int(position), int(target_end))
-
-
-def _copied(value: tuple[int, int]) -> tuple[int, int]:
-    records, size = value
-    return int(records), int(size)
 
 
 def _report(fields: dict[str, object]) -> PartitionReport:
@@ -151,7 +159,9 @@ class LeaseReporter:
         self._told_positions: dict[TopicPartition, int] = {}
         self._told_events = self._told_failures = 0
         self._all_told = False
-        self._told_copied, self._copied_at = (0, 0), 0.0
+        self._told_counts, self._counted_at = Counts(), 0.0
+        self._told_singly: dict[TopicPartition, Counts] = {}
+        self._told_pending = 0
         self._look_at = 0.0
         #: Whether the driver stops in order, and wants leases to end now.
         self.told_to_end = False
@@ -171,7 +181,7 @@ class LeaseReporter:
         """What became of every partition, with what was told of it; hangs up."""
         now = time.time()
         # A driver that stops does not wait for receipts, and counts what was written to the end.
-        self._copied_at = 0.0
+        self._counted_at = 0.0
         self._look(now)
         self._line.close()
         events: dict[TopicPartition, list[PartitionEvent]] = {}
@@ -204,26 +214,35 @@ class LeaseReporter:
                 reports.append(report)
         events = self._state.events[self._told_events :]
         all_told = begun and not self._all_told
-        copied = self._newly_copied(now)
-        if reports or events or positions or all_told or copied != (0, 0):
+        counts, singly, pending = self._newly_counted(now)
+        if reports or events or positions or all_told or counts is not None:
             self._line.say(LeaseReport(
                 self._flow, self._state.lease.serial, tuple(reports), tuple(events),
-                tuple(positions), all_told, copied,
+                tuple(positions), all_told, counts, singly, pending,
+                0 if counts is None else max(self._state.budget - self._state.buffered, 0),
             ))  # fmt: skip
         self._all_told = self._all_told or begun
         self._told_events = len(self._state.events)
         self._told_failures = self._state.failures
 
-    def _newly_copied(self, now: float) -> tuple[int, int]:
-        """Records and bytes written so far, if that is to be reported; else (0, 0)."""
-        if now < self._copied_at + _COPIED_SECONDS:
-            return 0, 0
-        parts = self._state.parts.values()
-        copied = sum(p.records for p in parts), sum(p.bytes for p in parts)
-        if copied == self._told_copied:
-            return 0, 0
-        self._copied_at, self._told_copied = now, copied
-        return copied
+    def _newly_counted(
+        self, now: float
+    ) -> tuple[Counts | None, tuple[tuple[TopicPartition, Counts], ...], int]:
+        """What was done so far, of the lease and of its partitions, if that is to be reported."""
+        if now < self._counted_at + _COPIED_SECONDS:
+            return None, (), 0
+        parts = [p for p in self._state.parts.values() if p.touched]
+        pending = sum(p.pending for p in parts)
+        totals = Counts.sum(p.counts for p in parts)
+        if (totals, pending) == (self._told_counts, self._told_pending):
+            return None, (), 0
+        self._counted_at, self._told_counts, self._told_pending = now, totals, pending
+        if len(parts) > _COUNTED_SINGLY:
+            return totals, (), pending
+        singly = {p.source: p.counts for p in parts}
+        changed = [pair for pair in singly.items() if self._told_singly.get(pair[0]) != pair[1]]
+        self._told_singly = singly
+        return totals, tuple(changed), pending
 
     def _stand(self, p: PartitionCopy) -> list[PartitionPosition]:
         """Where a partition stands, once all that was read is on the target."""

@@ -39,7 +39,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.batch.pieces import Rules
+from heliograph.batch.pieces import LANES, Rules
+from heliograph.copy.counts import Counts, Span
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Place
 from heliograph.ledger.known import FIRST_ERA, Era, Known
@@ -50,13 +51,17 @@ from heliograph.wire.produce import Produced
 
 @dataclass(slots=True)
 class Outgoing:
-    """A signed batch on its way; ``runs`` are the source offsets of its records."""
+    """A signed batch on its way; ``runs`` are the source offsets of its records.
+
+    ``newest_ms`` is the greatest timestamp among them, -1 if there is none.
+    """
 
     data: memoryview
     sequence: int
     count: int
     runs: list[tuple[int, int]]
     next_source: int
+    newest_ms: int = -1
 
     @property
     def first_source(self) -> int:
@@ -213,6 +218,10 @@ class PartitionCopy:
     records: int = 0
     bytes: int = 0
     batches: int = 0
+    lanes: list[int] = field(default_factory=lambda: [0] * len(LANES))
+    throttled_ms: int = 0
+    age: Span = field(default_factory=Span)
+    latency: Span = field(default_factory=Span)
 
     @property
     def may_mark(self) -> bool:
@@ -346,6 +355,8 @@ class PartitionCopy:
         self.records += outgoing.count
         self.bytes += len(outgoing.data)
         self.batches += 1
+        if outgoing.newest_ms >= 0:
+            self.latency.add(int(time.time() * 1000) - outgoing.newest_ms)
         self.attempts = 0
         if self.failing is not None or self.disturbed_at:
             self.proven()
@@ -379,7 +390,29 @@ class PartitionCopy:
             resumes=max(self.resumes - 1, 0),
             quarantined=self.quarantined,
             error=self.failing.why if self.failing else self.broken or str(self.ending or ""),
+            counts=self.counts.encode(),
         )
+
+    @property
+    def counts(self) -> Counts:
+        """What was done with it in this lease so far."""
+        return Counts._make((
+            self.records, self.bytes, *self.lanes, max(self.resumes - 1, 0), self.throttled_ms,
+            self.age.values, self.latency.values,
+        ))  # fmt: skip
+
+    @property
+    def touched(self) -> bool:
+        """Whether `counts` has anything to say."""
+        return bool(
+            self.batches or self.resumes > 1 or self.throttled_ms or self.queue or any(self.lanes)
+        )
+
+    @property
+    def pending(self) -> int:
+        """Records that were read and are not acknowledged."""
+        waiting = (*self.queue, *self.in_flight)
+        return sum(item.count for item in waiting if isinstance(item, Outgoing))
 
     @property
     def fills(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.batch.lanes import pieces
-from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused
+from heliograph.batch.pieces import SKIPPED, CorruptBatch, NewEpoch, Piece, Refused
 from heliograph.copy.announcing import Announcer, Work
 from heliograph.copy.background import Background
 from heliograph.copy.broker_link import BrokerLink, ask_others, throttle
@@ -316,7 +316,7 @@ class SourceSide:
         assert fetched is not None  # noqa: S101 - only settling has none
         if self._target.distance(p) >= _FAR_SECONDS:
             rules = rules._replace(small_bytes=_FAR_SMALL_BYTES)
-        signature = self._state.context.producer_id
+        signature, read_ms = self._state.context.producer_id, int(time.time() * 1000)
         for piece in pieces(fetched.records, p.position, fetched.aborted, rules, p.epoch):
             if isinstance(piece, Piece):
                 sequence = p.sequence
@@ -325,15 +325,21 @@ class SourceSide:
                     work.runs += runs
                     yield from gaps(missing)
                 p.position = piece.next_offset
+                p.lanes[piece.lane] += 1
+                newest_ms = piece.header.max_timestamp
+                if newest_ms >= 0:
+                    p.age.add(read_ms - newest_ms)
                 yield Outgoing(
                     piece.signed(signature, p.era.wire(sequence), p.era.epoch),
                     sequence,
                     piece.record_count,
                     piece.runs,
                     piece.next_offset,
+                    newest_ms,
                 )
             elif isinstance(piece, int):
                 p.position = piece
+                p.lanes[SKIPPED] += 1
             elif isinstance(piece, NewEpoch):
                 # An earlier one than was announced: of records that nobody wrote, and the source
                 # has lost since.

@@ -99,6 +99,11 @@ class LedgerStore(View):
                 self._enter(place, known)
         return known
 
+    @property
+    def size(self) -> int:
+        """How many runs are kept, of all places. Looks at every place."""
+        return sum(len(ledger.runs) for ledger in list(self._places.values()))
+
     def begun(self) -> Iterator[Place]:
         """The places that were mirrored to: those with runs."""
         return (place for place, ledger in self._places.items() if ledger.runs)

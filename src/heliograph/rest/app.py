@@ -26,6 +26,7 @@ from heliograph.rest.documents import page_of
 from heliograph.rest.errors import as_json, failure, plain_error
 from heliograph.rest.flow_stream import FlowStream
 from heliograph.rest.latest import Latest
+from heliograph.rest.metrics.route import metrics_route
 from heliograph.rest.own_routes import Mirrored, event_json, own_routes
 from heliograph.rest.routing import Answer, Calls, Route, register
 from heliograph.rest.security import Guard, Kept, nothing_kept
@@ -68,6 +69,7 @@ class RestApp:
             self._streams = [events, flows]
             home = dashboard_routes()
             routes += own_routes(mirrored, latest, events, flows)
+            routes.append(metrics_route(latest, settings.metrics))
             routes += board_routes(mirrored, latest, herder, credentials.logins) + home
         api = FastAPI(
             title="Heliograph", version=__version__, docs_url=None, redoc_url=None,

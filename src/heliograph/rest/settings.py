@@ -19,7 +19,7 @@ from heliograph.config.worker_keys import RestSettings as RestKeys
 from heliograph.errors import ConfigError
 from heliograph.shown import shown
 
-__all__ = ["Limits", "Listener", "ResponseHeader", "RestSettings", "Role"]
+__all__ = ["Limits", "Listener", "MetricsSettings", "ResponseHeader", "RestSettings", "Role"]
 
 _LISTENER = re.compile(r"(?P<scheme>[A-Za-z]+)://(?:\[(?P<six>[^\]]*)\]|(?P<host>[^/:\[\]]*)):"
                        r"(?P<port>\d{1,5})/?")  # fmt: skip
@@ -144,6 +144,17 @@ class Limits:
     health_seconds: float = 10.0
 
 
+class MetricsSettings(NamedTuple):
+    """How many series ``/metrics`` has.
+
+    ``topics`` have series of their own at most, of all flows together; if ``partitions``, so has
+    each of their partitions.
+    """
+
+    topics: int = 200
+    partitions: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestSettings:
     """How the REST API is served. `problems` says what is wrong with it.
@@ -163,6 +174,7 @@ class RestSettings:
             (`heliograph.rest.security`); ``*`` for any, ``*.example.org`` for those below.
         origins: whose web pages may use it from a browser; ``methods`` that they may use.
         headers: what every answer has.
+        metrics: how many series ``/metrics`` has.
     """
 
     listeners: tuple[Listener, ...] = (Listener("http", "127.0.0.1", 8083),)
@@ -179,6 +191,7 @@ class RestSettings:
     methods: tuple[str, ...] = ("GET", "POST", "HEAD")
     headers: tuple[ResponseHeader, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
     @classmethod
     def of(
@@ -203,6 +216,7 @@ class RestSettings:
                 body_bytes=keys.body_max_bytes, requests_per_second=keys.requests_per_second,
                 burst=5 * keys.requests_per_second,
             ),
+            metrics=MetricsSettings(keys.metrics_topics, keys.metrics_partitions),
         )  # fmt: skip
 
     @property

@@ -95,7 +95,9 @@ class Engine:
             return EngineSnapshot(EngineState.FAILED, str(error), self._since)
         if spark is None or not spark.alive:
             return EngineSnapshot(EngineState.STARTING, since=self._since)
-        return EngineSnapshot(EngineState.READY, since=self._since, slots=spark.parallelism)
+        return EngineSnapshot(
+            EngineState.READY, since=self._since, slots=spark.parallelism, pid=spark.pid
+        )
 
     def await_start(self) -> None:
         """Wait until Spark has started; raises StartError if it cannot."""

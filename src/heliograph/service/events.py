@@ -136,6 +136,7 @@ class EventBus:
     def __init__(self, history: int = _HISTORY) -> None:
         self._history: deque[Published] = deque(maxlen=history)
         self._counts: dict[str, Counter[str]] = {}
+        self._offsets: dict[str, Counter[str]] = {}
         self._seen: dict[PartitionEvent, None] = {}
         self._subscriptions: list[Subscription] = []
         self._sequence = 0
@@ -154,6 +155,9 @@ class EventBus:
                     if event in self._seen:
                         continue
                     self._seen[event] = None
+                    if event.until > event.first >= 0:
+                        offsets = self._offsets.setdefault(event.flow, Counter())
+                        offsets[event.code] += event.until - event.first
                 new.append(event)
                 self._sequence += 1
                 published = Published(self._sequence, event)
@@ -182,6 +186,11 @@ class EventBus:
         """How many events a flow had of each code."""
         with self._lock:
             return dict(self._counts.get(flow, ()))
+
+    def told_offsets(self, flow: str) -> Mapping[str, int]:
+        """How many offsets a flow's events were about, by code, where they name any."""
+        with self._lock:
+            return dict(self._offsets.get(flow, ()))
 
     def subscribe(self, *, after: int | None = None, backlog: int = _BACKLOG) -> Subscription:
         """Follow the events from now on, or those behind number ``after`` as far as they are kept.
@@ -342,6 +351,11 @@ class FlowEvents:
     def counts(self) -> Mapping[str, int]:
         """How many events there were of each code."""
         return self._bus.counts(self.flow)
+
+    @property
+    def told_offsets(self) -> Mapping[str, int]:
+        """How many offsets they were about."""
+        return self._bus.told_offsets(self.flow)
 
 
 def level_of(event: Event) -> int:

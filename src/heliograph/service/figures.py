@@ -1,19 +1,14 @@
-"""What the monitor counts: lag of a partition, sums of a topic, rates, what tasks wrote. Driver.
-
-Pure values, but for the lock of `Copied`, which tasks' reports and receipts reach from two threads.
-"""
+"""What the monitor counts: lag of a partition, sums of a topic, rates. Driver. Pure values."""
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from heliograph.copy.lease_report import LeaseReport
 from heliograph.ledger.runs import Run
-from heliograph.model import PartitionReport, Receipt
+from heliograph.model import PartitionReport
 from heliograph.service.snapshot import PartitionSnapshot, TopicSnapshot
 from heliograph.units import growth
 
@@ -21,8 +16,6 @@ from heliograph.units import growth
 _SAMPLES = 60
 #: Rates are averages over this long.
 _RATE_SECONDS = 5.0
-#: Leases that are counted one by one: some rounds of some hundred tasks.
-_LEASES = 4096
 
 
 @dataclass(slots=True)
@@ -31,7 +24,8 @@ class PartitionLag:
 
     ``ends`` are ends of the source, each with when it was first seen. ``oldest`` is a source offset
     at or before ``position`` and the time that its record bears, ``asked_at`` when that was asked
-    for. ``made`` is what was last shown, and of which report; it is dropped when anything changes.
+    for. ``progressed_at`` is when its target was first seen to have grown to where it is. ``made``
+    is what was last shown, and of which report; it is dropped when anything changes.
     """
 
     source_end: int = 0
@@ -45,6 +39,7 @@ class PartitionLag:
     begun_at: int | None = None
     oldest: tuple[int, float] | None = None
     asked_at: float = 0.0
+    progressed_at: float = 0.0
     made: tuple[PartitionReport, PartitionSnapshot] | None = None
 
     @property
@@ -134,52 +129,6 @@ class Rate:
         last = samples[-1]
         first = next((s for s in samples[:-1] if last[0] - s[0] <= _RATE_SECONDS), samples[-2])
         return growth(first, last)
-
-
-class Copied:
-    """Records and bytes that tasks wrote. Live reports count a lease, its receipts decide."""
-
-    def __init__(self) -> None:
-        self.live = False
-        self._ended: Counter[str] = Counter()
-        self._running: dict[int, tuple[int, int]] = {}
-        self._last_serials: deque[int] = deque(maxlen=_LEASES)
-        self._lock = threading.Lock()
-
-    def heard(self, report: LeaseReport) -> None:
-        """What the holder of a lease has written so far."""
-        with self._lock:
-            if report.copied != (0, 0) and report.serial not in self._last_serials:
-                self.live = True
-                self._running[report.serial] = report.copied
-            while len(self._running) > _LEASES:
-                # Its round failed, and there are no receipts.
-                self._end(self._running.pop(next(iter(self._running))))
-
-    def received(self, receipts: Sequence[Receipt]) -> None:
-        """What leases have written in all."""
-        with self._lock:
-            for serial in {r.serial for r in receipts} - {0}:
-                self._running.pop(serial, None)
-                self._last_serials.append(serial)
-            for r in receipts:
-                self._end((r.records, r.bytes))
-
-    def _end(self, copied: tuple[int, int]) -> None:
-        self._ended["records"] += copied[0]
-        self._ended["bytes"] += copied[1]
-
-    @property
-    def records(self) -> int:
-        """Since the mirror started."""
-        with self._lock:
-            return self._ended["records"] + sum(n for n, _ in self._running.values())
-
-    @property
-    def bytes(self) -> int:
-        """Since the mirror started."""
-        with self._lock:
-            return self._ended["bytes"] + sum(n for _, n in self._running.values())
 
 
 def why_translated(runs: Sequence[Run], target_topic: str) -> str:

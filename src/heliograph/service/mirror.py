@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from heliograph.claims.log import Process
 from heliograph.claims.ownership import nobody
 from heliograph.config import FlowConfig, MirrorMakerConfig
+from heliograph.config.providers import resolve
 from heliograph.copy.lease_report import LeaseReport
-from heliograph.errors import HeliographError, StartError
+from heliograph.errors import ConfigError, HeliographError, StartError
 from heliograph.model import DriverAddress
+from heliograph.service.certificates import CertificateWatch
 from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
 from heliograph.service.flow import Admit, PositionsStore
@@ -62,6 +64,7 @@ class Mirror:
             self._engine, self._reports, self._report_to, self.events, self._count, silent
         )
         self._supervisors: dict[str, FlowSupervisor] = {}
+        self._certificates = CertificateWatch(self._tls_settings)
         self._started_at = time.time()
         self._stopped = threading.Event()
         for flow in config.flows if config is not None else ():
@@ -216,8 +219,22 @@ class Mirror:
         return MirrorSnapshot(
             time.time(), tuple(s.snapshot() for s in flows),
             self._engine.snapshot() if any(s.copies for s in flows) else None,
-            self._started_at, self.events.sequence,
+            self._started_at, self.events.sequence, self._certificates.known(),
         )  # fmt: skip
+
+    def _tls_settings(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The ``ssl.*`` keys of every client, secrets resolved. In the thread of the watch."""
+        clients = {
+            (client.alias, id(client)): client
+            for supervisor in self._all()
+            for client in (supervisor.config.source_client, supervisor.config.target_client)
+        }
+        for (alias, _), client in clients.items():
+            written = {k: v for k, v in client.properties.items() if k.startswith("ssl.")}
+            try:
+                yield alias, {k: resolve(v, client.providers) for k, v in written.items()}
+            except ConfigError as error:
+                log.debug("the certificates of %s: %s", alias, error)
 
     def _hear(self, report: LeaseReport) -> None:
         """A task reports something. In the thread of the reports."""

@@ -25,8 +25,9 @@ from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import Run
 from heliograph.model import Lease, PartitionReport, PartitionState, Receipt, TopicPartition
+from heliograph.service.copied import Copied
 from heliograph.service.events import EventBus, FlowEvents
-from heliograph.service.figures import Copied, PartitionLag, Rate, TopicSums, why_translated
+from heliograph.service.figures import PartitionLag, Rate, TopicSums, why_translated
 from heliograph.service.flow import QUICK_REQUEST_SECONDS, FlowRuntime
 from heliograph.service.groups import GroupWatch
 from heliograph.service.snapshot import (
@@ -92,6 +93,9 @@ class FlowMonitor:
         self._sent = Rate()
         self._grown = self._quarantined = 0
         self._copied = Copied()
+        self._rounds = self._failed_rounds = 0
+        self._progressed_at = 0.0
+        self._ledger_runs: int | None = None
         self._canary = CanaryReading()
         self._measured_at = self._whole_at = 0.0
         self._measuring = threading.Lock()
@@ -160,10 +164,12 @@ class FlowMonitor:
             self._measured_at = now
         if whole:
             self._whole_at = now
+            self._ledger_runs = self._ledger.size
+            self._copied.forget(plan.partitions)
         self._ask_timestamps(plan.source)
         self._written.sample(now, self._grown)
         if self._copied.live:
-            self._sent.sample(now, self._copied.bytes)
+            self._sent.sample(now, self._copied.counts.bytes)
         return silent
 
     def _planned(self) -> tuple[TopicPlan, bool]:
@@ -265,8 +271,9 @@ class FlowMonitor:
 
     def _take_target(self, place: Place, lag: PartitionLag, end: int, start: int) -> None:
         """The target ends at ``end``; the source began at ``start`` if nothing was mirrored yet."""
-        if lag.target_id == place.target_id:
-            self._grown += max(end - lag.target_end, 0)
+        if lag.target_id == place.target_id and end > lag.target_end:
+            self._grown += end - lag.target_end
+            lag.progressed_at = self._progressed_at = time.time()
         before = lag.target_end, lag.position, lag.shift
         lag.target_end, lag.target_id = end, place.target_id
         ledger = self._ledger.at(place)
@@ -307,16 +314,16 @@ class FlowMonitor:
         self.events.add(lease_report.events)
         for stand in lease_report.positions:
             self._stand(stand)
-        self._copied.heard(lease_report)
+        self._copied.heard(lease_report, time.time())
         self._states.told(lease_report)
         if lease_report.reports:
             self.look()
 
     def receive(self, receipts: Sequence[Receipt]) -> None:
         """Take note of what a round said: states, sizes, positions behind markers and holes."""
-        self._copied.received(receipts)
+        self._copied.received(receipts, time.time())
         if not self._copied.live:
-            self._sent.sample(time.time(), self._copied.bytes)
+            self._sent.sample(time.time(), self._copied.counts.bytes)
         for receipt in receipts:
             p = TopicPartition(receipt.topic, receipt.partition)
             self._quarantined += receipt.quarantined
@@ -334,6 +341,11 @@ class FlowMonitor:
             else:
                 self._states.fine(p, receipt.serial)
         self.look()
+
+    def round_ended(self, *, failed: bool) -> None:
+        """A round of this flow is over, with receipts or without."""
+        self._rounds += 1
+        self._failed_rounds += failed
 
     def _stand(self, stand: PartitionPosition) -> None:
         lag = self._lags.get(stand.partition)
@@ -425,6 +437,7 @@ class FlowMonitor:
             with self._counting:
                 base = self._figures(now, stale)
             self._base, self._base_of, self._base_at = base, key, now
+        counts = self._copied.counts
         return replace(
             base,
             life=life,
@@ -432,10 +445,21 @@ class FlowMonitor:
             measured_at=self._measured_at,
             records_per_second=self._written.per_second,
             bytes_per_second=self._sent.per_second,
-            copied_records=self._copied.records,
-            copied_bytes=self._copied.bytes,
+            copied_records=counts.records,
+            copied_bytes=counts.bytes,
             quarantined=self._quarantined,
             events=MappingProxyType(dict(self.events.counts)),
+            told_offsets=MappingProxyType(dict(self.events.told_offsets)),
+            owns=self._runtime.holds,
+            progressed_at=self._progressed_at,
+            counts=counts,
+            copies=self._copied.partitions(now),
+            pending=self._copied.pending,
+            free_bytes=self._copied.free_bytes,
+            rounds=self._rounds,
+            failed_rounds=self._failed_rounds,
+            ledger_runs=self._ledger_runs,
+            ledger_end=self._ledger.follower.reached.position,
             jobs=tuple(jobs),
             groups=self.groups.rows(parts.get(CHECKPOINTS), self.ends_of, self._measurements),
             canary=self._canary_snapshot(now),
@@ -528,6 +552,7 @@ class FlowMonitor:
             p.topic, p.partition, name, report.state, report.why, report.code, report.since,
             report.retry_at, lag.source_end, lag.position, lag.target_end,
             behind if known else None, lag.seconds(now) if known else None, lag.shift,
+            lag.progressed_at,
         )  # fmt: skip
         lag.made = None if behind or blind or made.troubled else (report, made)
         return made

@@ -267,6 +267,7 @@ class RoundKeeper:
         except CancelledError:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the round is planned anew
+            self._leases.monitor.round_ended(failed=True)
             self._note_failure(error)
         else:
             self._last_failure = ""
@@ -274,6 +275,7 @@ class RoundKeeper:
             if self._leases.goals is not None:
                 self._leases.goals.receive(receipts)
             self._leases.monitor.receive(receipts)
+            self._leases.monitor.round_ended(failed=False)
         self._wake.set()
 
     def _note_failure(self, error: Exception) -> None:

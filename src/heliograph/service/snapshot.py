@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from heliograph.control.scheduler import JobStatus
-from heliograph.model import PartitionState
+from heliograph.copy.counts import Counts, SpanValues
+from heliograph.model import PartitionState, TopicPartition
 from heliograph.units import moment
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "COPYING",
     "HEARTBEATS",
     "CanarySnapshot",
+    "CertificateSnapshot",
     "EngineSnapshot",
     "EngineState",
     "FlowSnapshot",
@@ -38,6 +40,7 @@ __all__ = [
     "JobSnapshot",
     "Life",
     "MirrorSnapshot",
+    "PartitionCopies",
     "PartitionSnapshot",
     "TopicSnapshot",
     "summary",
@@ -52,7 +55,8 @@ _HEALTHY = (PartitionState.IDLE, PartitionState.COPYING, PartitionState.STARTING
 _WORST_FIRST = {state: n for n, state in enumerate(reversed(PartitionState))}
 #: Fields that hold a time.
 _TIMES = frozenset(
-    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at", "seen_at"}
+    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at", "seen_at",
+     "progressed_at", "expires_at"}
 )  # fmt: skip
 
 
@@ -96,12 +100,16 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Spark. ``slots`` is how many tasks can run at once, 0 before that is known."""
+    """Spark. ``slots`` is how many tasks can run at once, 0 before that is known.
+
+    ``pid`` is the process of its driver's Java; None if somebody else started that.
+    """
 
     state: EngineState
     reason: str = ""
     since: float = 0.0
     slots: int = 0
+    pid: int | None = None
 
 
 class PartitionSnapshot(NamedTuple):
@@ -120,6 +128,8 @@ class PartitionSnapshot(NamedTuple):
             None if that is not known.
         shift: target offset minus source offset of the newest records: 0 where offsets are
             identical, None if nothing was mirrored yet.
+        progressed_at: when its target was first seen to have grown to where it is; 0 if that was
+            before the mirror watched.
     """
 
     topic: str
@@ -136,6 +146,7 @@ class PartitionSnapshot(NamedTuple):
     lag_records: int | None = None
     lag_seconds: float | None = None
     shift: int | None = None
+    progressed_at: float = 0.0
 
     @property
     def name(self) -> str:
@@ -146,6 +157,20 @@ class PartitionSnapshot(NamedTuple):
     def troubled(self) -> bool:
         """Whether somebody should know: it is not just copied, idle or about to begin."""
         return self.state not in _HEALTHY
+
+
+class PartitionCopies(NamedTuple):
+    """What tasks of this process did with one partition since it started.
+
+    ``age`` and ``latency`` are of the last lease that wrote anything: how old the newest record of
+    each batch was when it was read, and when the target had acknowledged it.
+    """
+
+    counts: Counts
+    records_per_second: float
+    bytes_per_second: float
+    age: SpanValues
+    latency: SpanValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +198,8 @@ class JobSnapshot:
         part: the part of the flow that it belongs to.
         error: why the last run failed; empty if it did not.
         details: what the last run said of single subjects, e.g. why a group is not synced.
+        runs: how often it ran since its part was started; ``failures`` how often it failed;
+            ``took_total_seconds`` how long all of it took.
     """
 
     description: str
@@ -183,6 +210,9 @@ class JobSnapshot:
     took_seconds: float = 0.0
     error: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
+    runs: int = 0
+    failures: int = 0
+    took_total_seconds: float = 0.0
 
     @classmethod
     def of(cls, status: JobStatus, part: str = COPYING) -> JobSnapshot:
@@ -190,6 +220,7 @@ class JobSnapshot:
         return cls(
             status.description, status.interval_seconds, part, status.last_run, status.next_run,
             status.took_seconds, status.last_error, MappingProxyType(dict(status.details)),
+            status.runs, status.failures, status.took_total_seconds,
         )  # fmt: skip
 
 
@@ -282,7 +313,17 @@ class FlowSnapshot:
         records_total: records mirrored, by this mirror and those before it.
         copied_records, copied_bytes: by tasks of this process since it started.
         identical, translated: partitions with the source's own offsets, and the others.
-        events: how many events there were of each code.
+        events: how many events there were of each code; ``told_offsets`` how many offsets these
+            were about, where they name any.
+        owns: whether this mirror has the flow; None if it is not connected.
+        progressed_at: when a target was last seen to grow.
+        counts: what tasks of this process did since it started; ``copies`` of each partition that
+            they copied.
+        pending: records that were read and are not acknowledged; ``free_bytes`` the room that
+            leases have left for such records, None if none has reported.
+        rounds, failed_rounds: how many have ended.
+        ledger_runs: what is kept of where records are; ``ledger_end`` is where the ledger's log
+            ends.
         canary: None before the first probe, and where there are no heartbeats to probe with.
     """
 
@@ -307,6 +348,17 @@ class FlowSnapshot:
     translated: int = 0
     quarantined: int = 0
     events: Mapping[str, int] = field(default_factory=dict)
+    told_offsets: Mapping[str, int] = field(default_factory=dict)
+    owns: bool | None = None
+    progressed_at: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+    copies: Mapping[TopicPartition, PartitionCopies] = field(default_factory=dict)
+    pending: int = 0
+    free_bytes: int | None = None
+    rounds: int = 0
+    failed_rounds: int = 0
+    ledger_runs: int | None = None
+    ledger_end: int | None = None
     jobs: tuple[JobSnapshot, ...] = ()
     groups: Sequence[GroupSnapshot] = ()
     canary: CanarySnapshot | None = None
@@ -326,6 +378,23 @@ class FlowSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateSnapshot:
+    """A certificate that a connection depends on.
+
+    Attributes:
+        owner: the alias of the cluster whose clients use it; ``rest`` for the REST API.
+        store: ``keystore`` or ``truststore``.
+        subject: whose it is.
+        expires_at: the end of its validity.
+    """
+
+    owner: str
+    store: str
+    subject: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorSnapshot:
     """The whole mirror.
 
@@ -334,6 +403,7 @@ class MirrorSnapshot:
         engine: None if no flow needs Spark.
         sequence: that of the last event on the bus when it was taken: whoever reads the events
             behind it misses none.
+        certificates: those that clients of the clusters use, as far as they could be read.
     """
 
     at: float
@@ -341,6 +411,7 @@ class MirrorSnapshot:
     engine: EngineSnapshot | None = None
     started_at: float = 0.0
     sequence: int = 0
+    certificates: tuple[CertificateSnapshot, ...] = ()
 
     def flow(self, flow: str) -> FlowSnapshot | None:
         """The flow with that id, if there is one."""
@@ -358,7 +429,7 @@ def to_json(value: object) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(k): to_json(v) for k, v in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, PartitionSnapshot):
+    if isinstance(value, Iterable) and not isinstance(value, (PartitionSnapshot, Counts)):
         return [to_json(v) for v in value]
     plain: dict[str, Any] = {}
     kind: Any = type(value)
@@ -374,8 +445,9 @@ def to_json(value: object) -> Any:
 
 @cache
 def _names(kind: Hashable) -> tuple[str, ...]:
-    if kind is PartitionSnapshot:
-        return PartitionSnapshot._fields
+    if kind is PartitionSnapshot or kind is Counts:
+        named: tuple[str, ...] = cast(Any, kind)._fields
+        return named
     return tuple(f.name for f in fields(cast(Any, kind)))
 
 
@@ -385,11 +457,13 @@ def summary(flow: FlowSnapshot) -> dict[str, Any]:
     Counts stand for topics, partitions and jobs; partitions in trouble, failing jobs and lagging
     topics are in the full snapshot.
     """
-    left_out = {"topics", "partitions", "jobs", "groups"}
+    left_out = {"topics", "partitions", "jobs", "groups", "counts", "copies", "told_offsets"}
     plain = {
         name: to_json(getattr(flow, name)) for name in _names(FlowSnapshot) if name not in left_out
     }
-    plain["measured_at"] = moment(flow.measured_at) if flow.measured_at else None
+    for name in ("measured_at", "progressed_at"):
+        at: float = getattr(flow, name)
+        plain[name] = moment(at) if at else None
     plain["topics"], plain["partitions"] = len(flow.topics), len(flow.partitions)
     plain["failing_jobs"] = len(flow.failing_jobs)
     return plain

@@ -22,14 +22,14 @@ from heliograph.wire.driver import unsealed
 _RECEIPT_DDL = (
     "flow string, topic string, partition int, source_position long, target_end long,"
     " records long, bytes long, batches long, resumes int, quarantined long, error string,"
-    " serial long, lease_report string"
+    " serial long, lease_report string, counts string"
 )
 _RECEIPT_SCHEMA = pa.schema([
     ("flow", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
     ("source_position", pa.int64()), ("target_end", pa.int64()), ("records", pa.int64()),
     ("bytes", pa.int64()), ("batches", pa.int64()), ("resumes", pa.int32()),
     ("quarantined", pa.int64()), ("error", pa.string()), ("serial", pa.int64()),
-    ("lease_report", pa.string()),
+    ("lease_report", pa.string()), ("counts", pa.string()),
 ])  # fmt: skip
 
 

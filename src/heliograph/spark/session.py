@@ -37,10 +37,7 @@ _IDLE_WORKERS_PER_CORE = 2
 _QUIET = Path(__file__).with_name("log4j2.properties")
 #: The JVM only schedules: the first compiler tier and the simplest collector start fastest and
 #: take the least from the cores that copy. A small nursery: it is filled before it is collected.
-_JVM_FLAGS = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k -XX:MaxMetaspaceSize=256m"
-    " -Xmn24m"
-)
+_JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:MaxMetaspaceSize=256m -Xmn24m"
 _JVM_MEMORY = "512m"
 _JVM_EXIT_SECONDS = 2.0
 #: Java writes it when it ends, which takes 5 s, and minutes on a machine that does a lot else.
@@ -78,6 +75,11 @@ class SparkEngine:
         self.encrypted = conf.get("spark.authenticate", "") == "true" and any(
             conf.get(key, "") == "true" for key in secure
         )
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process, if it is ours."""
+        return self._jvm.pid if self._jvm is not None else None
 
     @property
     def alive(self) -> bool:

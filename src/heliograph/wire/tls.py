@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from heliograph.wire.errors import AuthenticationFailed
 
-__all__ = ["FILES", "in_memory", "tls_context"]
+__all__ = ["FILES", "certificates", "in_memory", "tls_context"]
 
 #: Files whose contents are part of a context.
 FILES = ("ssl.truststore.location", "ssl.keystore.location")
@@ -52,6 +53,28 @@ def tls_context(values: Mapping[str, str], *, check_hostname: bool) -> ssl.SSLCo
     except (ssl.SSLError, OSError, ValueError) as error:
         raise AuthenticationFailed(f"the ssl.* settings cannot be used: {error}") from error
     return context
+
+
+def certificates(values: Mapping[str, str], store: str) -> list[x509.Certificate]:
+    """The certificates of the ``keystore`` or ``truststore`` that the settings name.
+
+    Raises ValueError or OSError if they cannot be read.
+    """
+    inline = {"keystore": "ssl.keystore.certificate.chain",
+              "truststore": "ssl.truststore.certificates"}[store]  # fmt: skip
+    location = values.get(f"ssl.{store}.location")
+    if text := values.get(inline):
+        return x509.load_pem_x509_certificates(text.encode())
+    if not location:
+        return []
+    kind = _store_type(values, f"ssl.{store}.type", Path(location))
+    password = values.get(f"ssl.{store}.password", "")
+    if kind == "PEM":
+        return x509.load_pem_x509_certificates(Path(location).read_bytes())
+    if store == "truststore":
+        return x509.load_pem_x509_certificates(_truststore_pem(values, Path(location)).encode())
+    pem = _keystore_pem(kind, Path(location), password, values.get("ssl.key.password"))
+    return x509.load_pem_x509_certificates(pem)
 
 
 def _listed(text: str) -> list[str]:

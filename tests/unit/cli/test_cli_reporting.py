@@ -215,7 +215,8 @@ def test_a_json_status_is_small(capsys):
         "lag_seconds": 1.25, "unmeasured": 0, "records_total": 5_000_000, "copied_records": 0,
         "copied_bytes": 0, "identical": 12, "translated": 0, "quarantined": 0,
         "states": {"idle": 12}, "events": {}, "failing_jobs": 0, "troubled": [], "lagging": [],
-        "failing": {}, "canary": None,
+        "failing": {}, "canary": None, "owns": None, "progressed_at": None, "pending": 0,
+        "rounds": 0, "failed_rounds": 0, "ledger_runs": None, "ledger_end": None,
     }  # fmt: skip
     assert said["event"] == "status"
     assert len(lines[0]) < 1000
@@ -413,7 +414,7 @@ def test_json_lists_all_that_are_in_trouble(capsys):
         "reason": "[source.data-loss] gone", "code": "source.data-loss",
         "since": "2001-09-09T01:46:40.000Z", "next_try": "2001-09-09T01:46:47.500Z",
         "source_end": None, "position": None, "target_end": None, "lag_records": None,
-        "lag_seconds": None, "shift": None,
+        "lag_seconds": None, "shift": None, "progressed_at": None,
     }  # fmt: skip
 
 

@@ -145,7 +145,7 @@ ROLES = {
     "POST /heliograph/v1/flows/{flow}/pause": "operator",
     "POST /heliograph/v1/flows/{flow}/resume": "operator",
     "POST /heliograph/v1/flows/{flow}/restart": "operator",
-    "GET /openapi.json": "viewer", "GET /docs": "viewer",
+    "GET /openapi.json": "viewer", "GET /docs": "viewer", "GET /metrics": "viewer",
 }  # fmt: skip
 
 

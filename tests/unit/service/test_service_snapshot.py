@@ -14,6 +14,7 @@ import pytest
 
 from heliograph.control.scheduler import JobStatus
 from heliograph.control.topics.refresh import TopicPlan
+from heliograph.copy.counts import Counts
 from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.columns import Run
 from heliograph.ledger.runs import PartitionLedger
@@ -44,6 +45,8 @@ RUNNING = Life(FlowState.RUNNING)
 class Clusters:
     """Two clusters: ends and starts by cluster and partition, and a ledger without a topic."""
 
+    follower = SimpleNamespace(reached=SimpleNamespace(position=7))
+
     def __init__(self):
         self.ends = {"A": {}, "B": {}}
         self.starts = {}
@@ -64,6 +67,10 @@ class Clusters:
     def refresh(self):
         if "B" in self.away:
             raise ConnectionFailed("B is down")
+
+    @property
+    def size(self):
+        return sum(len(ledger.runs) for ledger in self.ledgers.values())
 
     def at(self, place):
         return self.ledgers.setdefault(T(place.topic, place.partition), PartitionLedger())
@@ -101,7 +108,7 @@ class World:
         self.parts = [T(n, i) for n in names for i in range(partitions)]
         plan = TopicPlan({p: f"A.{p.topic}" for p in self.parts}, {}, metadata(""), metadata("A."))
         runtime: Any = SimpleNamespace(
-            flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False,
+            flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
             waiting={}, held=frozenset(),
             config=SimpleNamespace(source_client="A", target_admin="B", stalled_after_seconds=60.0),
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
@@ -269,15 +276,15 @@ def test_rates_are_of_bytes_that_were_written(world):
     """An average over all topics made 21 MB/s of 90: heartbeats are small and many."""
     world.measure()
     for n in range(1, 6):
-        world.monitor.hear(LeaseReport("A->B", 1, copied=(n * 9, n * 90_000_000)))
+        world.monitor.hear(LeaseReport("A->B", 1, counts=Counts(n * 9, n * 90_000_000)))
         found = world.measure(1.0)
     assert found.bytes_per_second == 90_000_000
     assert (found.copied_records, found.copied_bytes) == (45, 450_000_000)
     receipt = Receipt("A->B", "t000", 0, 0, 0, 50, 500_000_000, 5, 0, 0, "", 1)
     world.monitor.receive([receipt])
-    world.monitor.hear(LeaseReport("A->B", 1, copied=(45, 450_000_000)))
+    world.monitor.hear(LeaseReport("A->B", 1, counts=Counts(45, 450_000_000)))
     assert world.snapshot().copied_bytes == 500_000_000, "receipts decide"
-    world.monitor.hear(LeaseReport("A->B", 2, copied=(1, 7)))
+    world.monitor.hear(LeaseReport("A->B", 2, counts=Counts(1, 7)))
     assert world.snapshot().copied_bytes == 500_000_007
 
 
