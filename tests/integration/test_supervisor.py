@@ -294,8 +294,9 @@ def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed
     # A mirror that comes later stays out, too; it measures, and so does a command.
     flows.mirror.close()
     flows.write(one, b"2")
-    status = command("status", file, code=1)
+    status = command("status", file, code=3)
     assert status["mirror"]["from"] == "kafka"
+    assert not status["running"]
     [flow] = status["flows"]
     assert flow["owner"] is None
     assert flow["lag_records"] == 1

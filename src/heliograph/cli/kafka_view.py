@@ -17,11 +17,14 @@ from heliograph.config import FlowConfig
 from heliograph.connect.api import ConnectError
 from heliograph.errors import HeliographError, StartError
 from heliograph.rest.credentials import Caller
+from heliograph.rest.flow_stream import FlowStream
+from heliograph.rest.latest import Latest
 from heliograph.rest.own_routes import Commands, Mirrored, event_json, own_routes
 from heliograph.rest.routing import Call, Route
 from heliograph.rest.settings import Role
 from heliograph.rest.streams import EventStreams
 from heliograph.service.events import EventBus
+from heliograph.service.history import History
 from heliograph.service.snapshot import FlowSnapshot, FlowState, Life, MirrorSnapshot
 from heliograph.service.survey import FlowSurvey
 from heliograph.units import moment
@@ -43,8 +46,10 @@ class KafkaView:
         self._errors: dict[str, HeliographError] = {}
         self._measured_at = 0.0
         bus = EventBus()
-        mirrored = Mirrored(self._snapshot, bus, _no_supervisor)
-        self._routes = own_routes(mirrored, EventStreams(bus, event_json, 0))
+        mirrored = Mirrored(self._snapshot, bus, _no_supervisor, History(self._snapshot))
+        self._latest = Latest(self._snapshot)
+        events, flows = EventStreams(bus, event_json, 0), FlowStream(self._latest.get, 0)
+        self._routes = own_routes(mirrored, self._latest, events, flows)
 
     def look(self) -> None:
         """Find out who has each flow; raises StartError if none could be asked."""
@@ -73,6 +78,7 @@ class KafkaView:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(one, self.surveys))
         self._errors = errors
+        self._latest.forget()
         if errors and len(errors) == len(self.surveys):
             raise next(iter(errors.values()))
 

@@ -83,11 +83,13 @@ def login_options(command: Command) -> Command:
     for option in (
         click.option("--key", type=path, help="Its private key, if that is in another file."),
         click.option("--cert", type=path, help="Certificate to show, as PEM."),
-        click.option("--cacert", type=path, help="Whose certificates to trust, as PEM."),
-        click.option("--token-file", type=path, help="Log in with the token in this file."),
+        click.option("--cacert", type=path, envvar="HELIOGRAPH_CACERT", show_envvar=True,
+                     help="Whose certificates to trust, as PEM."),
+        click.option("--token-file", type=path, envvar="HELIOGRAPH_TOKEN_FILE", show_envvar=True,
+                     help="Log in with the token in this file."),
         click.option("--password-stdin", is_flag=True,
                      help="Read the password from the input's first line."),
-        click.option("--user", metavar="NAME",
+        click.option("--user", metavar="NAME", envvar="HELIOGRAPH_USER", show_envvar=True,
                      help="Log in as this user; asks for the password, unless HELIOGRAPH_PASSWORD"
                      " holds it."),
     ):  # fmt: skip
@@ -99,7 +101,7 @@ def _header(user: str | None, token_file: Path | None, *, password_stdin: bool) 
     if user is not None and token_file is not None:
         raise click.UsageError("--user and --token-file exclude each other")
     if token_file is not None:
-        return f"Bearer {token_file.read_text(encoding='utf-8').strip()}"
+        return f"Bearer {_token(token_file)}"
     if user is None:
         if password_stdin:
             raise click.UsageError("--password-stdin needs --user")
@@ -110,6 +112,16 @@ def _header(user: str | None, token_file: Path | None, *, password_stdin: bool) 
     elif not password:
         password = click.prompt(f"Password of {shown(user)}", hide_input=True, err=True)
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError("rest.token", f"{path}: {error}") from error
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError("rest.token", f"{path} has no token", "one line: heliograph rest token")
+    return token
 
 
 def is_url(text: str) -> bool:

@@ -15,6 +15,7 @@ from heliograph.cli.flows import console_for_tables, output_option
 from heliograph.cli.read_back import flow_of
 from heliograph.cli.reporting import BAD_STATES, colour, copies, details, flow_table
 from heliograph.cli.watched import Watched, mirror_argument
+from heliograph.errors import StartError
 from heliograph.service.snapshot import FlowSnapshot, FlowState
 from heliograph.shown import shown, shown_lines
 
@@ -36,7 +37,7 @@ def status_command(find_mirror: Any, output: str) -> None:
 
     Exit codes: 0 healthy, 1 something is wrong (a partition failed or stalled, a flow or a part of
     it does not run, a lag is not known, a control job fails, a topic is not mirrored), 3 nothing
-    could be reached.
+    could be reached, or no mirror runs.
     """
     with find_mirror() as watched:
         watched.settle()
@@ -46,6 +47,8 @@ def status_command(find_mirror: Any, output: str) -> None:
         console.print(status_table(status, console.width))
     else:
         echo_document(status, output)
+    if not status["running"]:
+        sys.exit(StartError.exit_code)
     if not status["healthy"]:
         sys.exit(1)
 
@@ -61,6 +64,7 @@ def status_of(watched: Watched) -> dict[str, Any]:
     return {
         "mirror": {**watched.source(), "note": watched.note},
         "at": found["at"], "started_at": found.get("started_at"),
+        "running": watched.rest is not None or any(flow.get("owner") for flow in flows),
         "healthy": not problems, "problems": problems, "engine": engine, "flows": flows,
     }  # fmt: skip
 
