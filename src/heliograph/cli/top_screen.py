@@ -6,6 +6,7 @@ All names and reasons are other people's text: they are shown, never obeyed (`he
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich import box
@@ -23,7 +24,7 @@ from heliograph.units import amount, latency
 __all__ = ["OTHER_LINES", "grid", "screen"]
 
 #: Lines that are no rows: two above the table, its head, what is chosen, keys.
-_CHOSEN_LINES = 3
+_CHOSEN_LINES = 5
 OTHER_LINES = 2 + 2 + _CHOSEN_LINES + 1
 #: From this width on there is room for more columns.
 _WIDE = 110
@@ -69,7 +70,7 @@ def screen(
         lines.append(grid(shown_page, width, at))
     rows = len(shown_page.rows) if shown_page is not None else 0
     lines += [Text("")] * (view.height - rows + (0 if shown_page is not None else 1))
-    lines += _below(shown_page, at, told)
+    lines += _below(shown_page, at, told, width)
     if view.typing is not None:
         lines.append(_line(f"filter: {view.typing}_   {_MORE_KEYS}", "bold"))
     else:
@@ -85,7 +86,9 @@ def _path(view: View, page: Page | None) -> str:
     """Where one is, how many there are, in which order."""
     ask, place = view.ask(), view.place
     way = " > ".join(filter(None, ("all flows", place.flow, place.topic or _all_of(place))))
-    seen = f"{page.total:,} {place.level}" if page is not None else str(place.level)
+    seen = str(place.level)
+    if page is not None:
+        seen = f"{page.total:,} {seen if page.total != 1 else seen.removesuffix('s')}"
     if page is not None and page.total > len(page.rows):
         seen += f" ({page.ask.offset + 1:,} to {page.ask.offset + len(page.rows):,})"
     order = f"by {ask.sort}{', reversed' if ask.backwards else ''}"
@@ -97,13 +100,15 @@ def _all_of(place: Place) -> str:
     return "all partitions" if place.level is Level.PARTITIONS else ""
 
 
-def _below(page: Page | None, at: int | None, told: str) -> list[RenderableType]:
-    """What is to be known of the chosen row, or what is wrong with looking."""
+def _below(page: Page | None, at: int | None, told: str, width: int) -> list[RenderableType]:
+    """What is to be known of the chosen row, or what is wrong with looking; in whole sentences."""
     texts = told.split("\n") if told else []
-    style = "red" if told else ""
     if not texts and page is not None and at is not None:
         texts = _more_of(page.ask.place.level, page.rows[at])
-    made: list[RenderableType] = [_line(text, style) for text in texts[:_CHOSEN_LINES]]
+    lines = [line for text in texts for line in wrap(shown(text), width, break_on_hyphens=False)]
+    made: list[RenderableType] = [
+        _line(line, "red" if told else "") for line in lines[:_CHOSEN_LINES]
+    ]
     return made + [Text("")] * (_CHOSEN_LINES - len(made))
 
 
@@ -115,12 +120,14 @@ def grid(page: Page, width: int, at: int | None = None) -> Table:
     level = page.ask.place.level
     columns = _COLUMNS[level]
     wide, live = width >= _WIDE, at is not None
+    # The last column if it is a text, else the first one.
+    stretched = columns[-1] if wide and not columns[-1].right else columns[0]
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, expand=live)
     for column in columns:
         if wide or not column.wide:
             made.add_column(
                 column.name, justify="right" if column.right else "left", no_wrap=True,
-                overflow="ellipsis", ratio=1 if live and column.name == "reason" else None,
+                overflow="ellipsis", ratio=1 if live and column is stretched else None,
             )  # fmt: skip
     for number, plain in enumerate(page.rows):
         cells, tint = _CELLS[level](plain)

@@ -143,7 +143,10 @@ class View:
             "up": -1, "k": -1, "down": 1, "j": 1, "pgup": -self.height, "pgdn": self.height,
             "home": -look.cursor, "g": -look.cursor, "end": total, "G": total,
         }  # fmt: skip
-        look.cursor = max(0, min(look.cursor + steps.get(key, 0), total - 1))
+        step = steps.get(key, 0)
+        look.cursor = max(0, min(look.cursor + step, total - 1))
+        if key in {"pgup", "pgdn"}:
+            look.top = max(0, look.top + step)
 
 
 def _inside(place: Place, row: dict[str, Any], *, partitions: bool) -> Place:
