@@ -5,15 +5,20 @@ All of the driver but Spark: leases are held by plain processes.
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from driving import PlainEngine
 from mirroring import settings, wait_for
 
+from heliograph.cli import cli
 from heliograph.config import MirrorMakerConfig
+from heliograph.config.properties import dump
 from heliograph.errors import StartError
 from heliograph.lab.proof import read_all
 from heliograph.model import TopicPartition
@@ -74,6 +79,13 @@ class Flows:
 
     def await_values(self, alias: str, topic: str, *values: bytes) -> None:
         wait_for(lambda: self.mirrored(alias, topic) == list(values))
+
+    def file(self, folder: Path, *aliases: str) -> str:
+        """The configuration as a file, for commands."""
+        entries = self.config(*aliases).entries
+        path = folder / "mm2.properties"
+        path.write_text(dump({key: entry.value for key, entry in entries.items()}))
+        return str(path)
 
     def life(self, flow: str, part: str | None = None):
         found = self.mirror.snapshot().flow(flow)
@@ -256,3 +268,83 @@ def test_the_example_of_an_embedded_mirror(lab, mirroring, topic_name, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("records behind: 0\nin step\n")
     assert [r.value for r in read(mirroring.target, f"E.{topic_name}")] == [b"1", b"2", b"3"]
+
+
+def command(*args: str, code: int = 0) -> dict:
+    done = CliRunner().invoke(cli, [*args, "-o", "json"])
+    assert done.exit_code == code, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed(flows, tmp_path):
+    one, other = flows.create("A1"), flows.create("A1", "-other")
+    flows.start("A1")
+    flows.write(one, b"1")
+    flows.await_values("A1", one, b"1")
+    file = flows.file(tmp_path, "A1")
+    pause = ("pause", file, "--flow", FIRST, "--part", COPYING, "--why", "B is moved", "--yes")
+    assert command(*pause, "--dry-run")["dry_run"]
+    assert command(*pause)["through"] == "kafka"
+    wait_for(lambda: flows.state(FIRST, COPYING) is FlowState.PAUSED)
+    reason = flows.life(FIRST, COPYING).reason
+    assert reason.startswith("paused by ")
+    assert reason.endswith(", through Kafka: B is moved")
+    assert flows.state(FIRST, HEARTBEATS) is FlowState.RUNNING
+    assert "already" in command(*pause)["said"]
+    # A mirror that comes later stays out, too; it measures, and so does a command.
+    flows.mirror.close()
+    flows.write(one, b"2")
+    status = command("status", file, code=3)
+    assert status["mirror"]["from"] == "kafka"
+    assert not status["running"]
+    [flow] = status["flows"]
+    assert flow["owner"] is None
+    assert flow["lag_records"] == 1
+    flows.start("A1")
+    wait_for(lambda: flows.mirror.snapshot().flow(FIRST).lag_records == 1)
+    assert flows.life(FIRST, COPYING).reason == reason
+    assert flows.mirrored("A1", one) == [b"1"]
+    status = command("status", file, code=1)
+    [flow] = status["flows"]
+    assert flow["owner"]["pid"] == os.getpid()
+    assert flow["parts"][COPYING]["reason"] == reason
+    # Once it is resumed, every record is there once.
+    resume = ("resume", file, "--flow", FIRST, "--yes")
+    assert command(*resume)["said"] == "all mirrors of the flow go on"
+    flows.await_values("A1", one, b"1", b"2")
+    wait_for(lambda: flows.state(FIRST, COPYING) is FlowState.RUNNING)
+    # A topic rests alone; the mirror's own resume lifts what was held through Kafka.
+    assert command("pause", file, "--flow", FIRST, "--topic", one, "--yes")["topics"] == [one]
+    wait_for(lambda: one in flows.mirror.supervisor(FIRST)._resting_topics())
+    flows.write(one, b"3")
+    flows.write(other, b"1")
+    flows.await_values("A1", other, b"1")
+    assert flows.mirrored("A1", one) == [b"1", b"2"]
+    flows.mirror.supervisor(FIRST).resume_topics(one)
+    flows.await_values("A1", one, b"1", b"2", b"3")
+    assert command("resume", file, "--flow", FIRST, "--topic", one, "--yes")["said"] == (
+        "nothing of it was paused through Kafka"
+    )
+    assert flows.mirrored("A1", other) == [b"1"]
+
+
+def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):
+    one = flows.create("A1")
+    mirror = flows.start("A1")
+    flows.write(one, b"1")
+    flows.await_values("A1", one, b"1")
+    restart = ("restart", flows.file(tmp_path, "A1"), "--flow", FIRST, "--yes")
+    for times in (1, 2):
+        wait_for(lambda: flows.state(FIRST) is FlowState.RUNNING)
+        assert command(*restart)["through"] == "kafka"
+        wait_for(lambda: mirror.snapshot().flow(FIRST).events.get("flow.restarted") == times)  # noqa: B023
+        wait_for(lambda: flows.state(FIRST) is FlowState.RUNNING)
+    flows.write(one, b"2")
+    flows.await_values("A1", one, b"1", b"2")
+    assert mirror.snapshot().flow(FIRST).events["flow.restarted"] == 2
+    # What is wrong is refused before anything is written.
+    unknown = CliRunner().invoke(
+        cli, ["pause", restart[1], "--flow", FIRST, "--topic", "no", "--yes"]
+    )
+    assert unknown.exception.code == "topic.unknown"
+    assert CliRunner().invoke(cli, [*restart[:4]]).exception.code == "command.unconfirmed"

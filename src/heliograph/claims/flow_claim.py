@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from heliograph.claims.log import Claim, Process, Standing
 from heliograph.claims.ownership import (
@@ -44,7 +44,8 @@ class FlowClaim:
     ``client`` is that of the registry; the claim closes it. ``changed`` is called in the claim's
     thread when this mirror has taken the flow over from another one, or has lost it to another one.
     It is not called for the first outcome, which `begin` leaves in `holds` and `stands_by`.
-    ``silent`` is that of `Ownership`; it is called in the claim's thread and by `begin`.
+    ``silent`` is that of `Ownership`; it is called in the claim's thread and by `begin`. ``rest``
+    are the addresses of this mirror's REST API.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class FlowClaim:
         lease_seconds: float,
         changed: Callable[[], None],
         silent: Callable[[Process], bool] = nobody,
+        rest: Sequence[str] = (),
     ) -> None:
         here = this_process()
-        me = Claim(registry.new_id(), here, int(time.time() * 1000), lease_seconds)
+        now_ms = int(time.time() * 1000)
+        me = Claim(registry.new_id(), here, now_ms, lease_seconds, rest=tuple(rest))
         self._flow = flow
         self._client = client
         self._registry = registry
@@ -101,7 +104,7 @@ class FlowClaim:
                 raise StartError(
                     "flow.owned",
                     f"flow {self._flow} is being mirrored by another Heliograph:"
-                    f" {_who(owner.claim)}",
+                    f" {described(owner.claim)}",
                     "let that one do it, or stop it first; each flow has one mirror at a time",
                 )
             stopped.wait(_DECISION_PAUSE_SECONDS)
@@ -175,7 +178,7 @@ class FlowClaim:
         owned, self._owned = self._owned, self._part.established
         if owned and not self._owned:
             successor = self._told = self._part.ahead
-            by = f" ({_who(successor.claim)})" if successor is not None else ""
+            by = f" ({described(successor.claim)})" if successor is not None else ""
             log.warning(
                 "%s was taken over by another Heliograph%s, because this one was silent for too"
                 " long; it hands out no more leases and stands by",
@@ -185,7 +188,9 @@ class FlowClaim:
         elif self._owned and not owned:
             if self._told is not None:
                 why = self._part.verdicts.get(self._told.claim.id, "it has ended")
-                log.info("%s: taking over from %s: %s", self._flow, _who(self._told.claim), why)
+                log.info(
+                    "%s: taking over from %s: %s", self._flow, described(self._told.claim), why
+                )
                 self._told = None
             self._changed()
         else:
@@ -200,7 +205,7 @@ class FlowClaim:
             log.warning(
                 "%s is being mirrored by another Heliograph: %s; standing by, it takes over %.0f s"
                 " after that one falls silent",
-                self._flow, _who(owner.claim), SILENT_SECONDS + CONFIDENT_SECONDS,
+                self._flow, described(owner.claim), SILENT_SECONDS + CONFIDENT_SECONDS,
             )  # fmt: skip
             self._told = owner
 
@@ -217,7 +222,8 @@ class FlowClaim:
             self._in_doubt = False
 
 
-def _who(claim: Claim) -> str:
+def described(claim: Claim) -> str:
+    """The mirror behind a claim, for people."""
     then, now = time.localtime(claim.since_ms / 1000), time.localtime()
     day = "" if then[:3] == now[:3] else "%Y-%m-%d "
     since = time.strftime(f"{day}%H:%M:%S", then)

@@ -43,6 +43,7 @@ class Claim:
             -1 in the first record itself.
         established: it has begun to hand out leases, so all before it have ended.
         left: the last record of a mirror that stopped in order.
+        rest: addresses of its REST API, for commands that look for it; empty if it has none.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Claim:
     first: int = -1
     established: bool = False
     left: bool = False
+    rest: tuple[str, ...] = ()
 
 
 class Standing(NamedTuple):
@@ -105,7 +107,7 @@ def encode_claim(claim: Claim) -> tuple[bytes, bytes]:
         "host": process.host, "pid": process.pid, "boot": process.boot,
         "pid.namespace": process.namespace, "started": process.started, "since": claim.since_ms,
         "lease.seconds": claim.lease_seconds, "first": claim.first,
-        "established": claim.established, "left": claim.left,
+        "established": claim.established, "left": claim.left, "rest": list(claim.rest),
     }  # fmt: skip
     return claim_key(claim.id), json.dumps(value).encode()
 
@@ -125,4 +127,5 @@ def decode_claim(claim_id: str, value: bytes) -> Claim:
     return Claim(
         claim_id, process, content.get("since", 0), content.get("lease.seconds", 0.0),
         content.get("first", -1), content.get("established", False), content.get("left", False),
+        tuple(content.get("rest", ())),
     )  # fmt: skip

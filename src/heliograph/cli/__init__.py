@@ -21,6 +21,20 @@ _COMMANDS = {
         "connect_command",
         "Run MM2's connectors in place of Kafka Connect's workers.",
     ),
+    "status": ("heliograph.cli.status", "status_command", "Is a running mirror healthy? One look."),
+    "top": (
+        "heliograph.cli.top",
+        "top_command",
+        "Watch a running mirror: flows, topics, partitions.",
+    ),
+    "events": ("heliograph.cli.events", "events_command", "What happened in a running mirror."),
+    "pause": ("heliograph.cli.commanding", "pause_command", "Let a flow, a part or topics rest."),
+    "resume": ("heliograph.cli.commanding", "resume_command", "Let what is paused go on."),
+    "restart": (
+        "heliograph.cli.commanding",
+        "restart_command",
+        "Start a flow or parts of it anew.",
+    ),
     "translate": (
         "heliograph.cli.translate",
         "translate_command",

@@ -40,6 +40,7 @@ def connect_command(file: Path, master: str | None, output: str, status_interval
             _greet(report, config)
             server.start()
             addresses = server.addresses
+            mirror.rest = server.reached_at(config.rest_advertised_host_name)
             report.say(f"REST on {', '.join(map(str, addresses))}")
             worker.start(config.served_on(addresses[0].port).worker_id)
             report.say(f"joining group {config.group_id} ...")

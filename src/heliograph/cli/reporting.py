@@ -49,7 +49,20 @@ from heliograph.service.snapshot import (
 from heliograph.shown import shown_lines
 from heliograph.units import amount, duration, latency, moment
 
-__all__ = ["Reporter", "reporter", "status_options", "table"]
+__all__ = [
+    "BAD_STATES",
+    "Reporter",
+    "age",
+    "colour",
+    "copies",
+    "details",
+    "flow_table",
+    "reporter",
+    "roll_up",
+    "status_options",
+    "table",
+    "worst_first",
+]
 
 #: How often a flow that did not change is reported.
 _STATUS_SECONDS = 60.0
@@ -62,7 +75,8 @@ _END_SECONDS = 2.0
 #: So many partitions in trouble, lagging topics and failing jobs of a flow are shown to people.
 _SHOWN = 3
 _HEALTHY = {"idle", "copying", "starting"}
-_BAD = {"stalled", "failed"}
+#: States of a partition that somebody must look at.
+BAD_STATES = {"stalled", "failed"}
 #: Lines of the table that are no flow: title, head, rules, and some details.
 _OTHER_LINES = 9
 #: Widths of a terminal from which there is room for more columns.
@@ -240,11 +254,11 @@ class _PlainLines:
     def status(self, mirror: MirrorSnapshot) -> None:
         for flow in self._changes.due(mirror):
             for line in _status_lines(flow):
-                level = logging.WARNING if flow.states.keys() & _BAD else logging.INFO
+                level = logging.WARNING if flow.states.keys() & BAD_STATES else logging.INFO
                 _print(_line(mirror.at, level, line))
 
     def last(self, mirror: MirrorSnapshot) -> None:
-        for flow in filter(_copies, mirror.flows):
+        for flow in filter(copies, mirror.flows):
             _print(_line(mirror.at, logging.INFO, _last_word(mirror, flow)))
 
 
@@ -255,7 +269,8 @@ def lag_of(flow: FlowSnapshot) -> str:
     return f"{flow.lag_records:,}{'+' if flow.unmeasured else ''}"
 
 
-def _age(seconds: float | None) -> str:
+def age(seconds: float | None) -> str:
+    """How long something has been waiting; - if that is not known."""
     return "-" if seconds is None else duration(seconds)
 
 
@@ -267,7 +282,7 @@ def offsets(flow: FlowSnapshot) -> str:
     return both if flow.identical else "translated"
 
 
-def _copies(flow: FlowSnapshot) -> bool:
+def copies(flow: FlowSnapshot) -> bool:
     """Whether records are to be mirrored; MM2 emits heartbeats into every target."""
     return not flow.parts or COPYING in flow.parts
 
@@ -281,7 +296,7 @@ def roll_up(flow: FlowSnapshot) -> str:
             if life.state is not FlowState.RUNNING]  # fmt: skip
     if bad:
         return ", ".join(bad)
-    if not _copies(flow):
+    if not copies(flow):
         return "checkpoints only" if CHECKPOINTS in flow.parts else "heartbeats only"
     if flow.lag_records is None or "starting" in flow.states:
         return "starting"
@@ -290,14 +305,14 @@ def roll_up(flow: FlowSnapshot) -> str:
 
 def _status_lines(flow: FlowSnapshot) -> list[str]:
     """The flow in one line; what is wrong below it."""
-    details = [f"{flow.flow} {detail}" for detail in _details(flow)]
-    if not _copies(flow) or not (flow.partitions or flow.measured_at):
-        return [f"{flow.flow}: {roll_up(flow)}", *details]
+    wrong = [f"{flow.flow} {detail}" for detail in details(flow)]
+    if not copies(flow) or not (flow.partitions or flow.measured_at):
+        return [f"{flow.flow}: {roll_up(flow)}", *wrong]
     line = (
         f"{flow.flow}: {roll_up(flow)}, {len(flow.topics)} topics,"
         f" {len(flow.partitions)} partitions,"
         f" {amount(flow.records_per_second)} records/s, {amount(flow.bytes_per_second)} bytes/s,"
-        f" lag {lag_of(flow)} records, {_age(flow.lag_seconds)},"
+        f" lag {lag_of(flow)} records, {age(flow.lag_seconds)},"
         f" {'-' if flow.records_total is None else f'{flow.records_total:,}'} mirrored,"
         f" offsets {offsets(flow)}"
     )
@@ -308,10 +323,10 @@ def _status_lines(flow: FlowSnapshot) -> list[str]:
     if failing := len(flow.failing_jobs):
         # Why was said when it began.
         line += f", {failing} control job{'s' if failing > 1 else ''} failing"
-    return [line, *details]
+    return [line, *wrong]
 
 
-def _details(flow: FlowSnapshot) -> list[str]:
+def details(flow: FlowSnapshot) -> list[str]:
     """Why the flow is not running, the worst partitions, and the topics furthest behind."""
     lines = []
     seen = set()
@@ -328,7 +343,7 @@ def _details(flow: FlowSnapshot) -> list[str]:
         lines.append(f"{len(troubled) - _SHOWN} more in trouble; -o json lists them")
     behind = [t for t in flow.topics if t.lag_records]
     if behind and len(flow.topics) > 1:
-        worst = [f"{t.topic} {t.lag_records:,} ({_age(t.lag_seconds)})" for t in behind[:_SHOWN]]
+        worst = [f"{t.topic} {t.lag_records:,} ({age(t.lag_seconds)})" for t in behind[:_SHOWN]]
         more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
         lines.append(f"behind: {', '.join(worst)}{more}")
     return lines
@@ -346,7 +361,7 @@ def _last_word(mirror: MirrorSnapshot, flow: FlowSnapshot) -> str:
     return (
         f"{flow.flow}: stopped after {ran}; {flow.copied_records:,} records"
         f" ({amount(flow.copied_bytes)} bytes) were mirrored, lag {lag_of(flow)} records,"
-        f" {_age(flow.lag_seconds)} when last measured"
+        f" {age(flow.lag_seconds)} when last measured"
     )
 
 
@@ -358,9 +373,25 @@ def table(mirror: MirrorSnapshot, width: int = 80, height: int = 24) -> Renderab
 
     80 columns have room for what matters, a wider terminal for more.
     """
-    grid = Table(
-        box=box.SIMPLE_HEAD, title="heliograph", title_justify="left", padding=(0, 1, 0, 0)
-    )
+    flows, room = list(mirror.flows), max(height - _OTHER_LINES, 1)
+    if len(flows) > room:
+        flows.sort(key=worst_first)
+    counted = [(f, len(f.topics), len(f.partitions)) for f in flows[:room]]
+    lines = [f"and {len(flows) - room} more flows"] if len(flows) > room else []
+    for f in flows:
+        lines += [f"{f.flow} {detail}" for detail in details(f)] + _failing_jobs(f)
+    if mirror.engine is not None and mirror.engine.state != "ready":
+        reason = f": {mirror.engine.reason}" if mirror.engine.reason else ""
+        lines.insert(0, f"Spark: {mirror.engine.state}{reason}")
+    return Group(flow_table(counted, width), *(Text(shown_lines(line)) for line in lines))
+
+
+def flow_table(
+    flows: Sequence[tuple[FlowSnapshot, int, int]], width: int, title: str = "heliograph"
+) -> Table:
+    """One row a flow, each with how many topics and partitions it has."""
+    grid = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left",
+                 padding=(0, 1, 0, 0))  # fmt: skip
     grid.add_column("flow", overflow="fold", max_width=28)
     grid.add_column("state", overflow="fold")
     numbers = ["lag", "age", "records/s", "bytes/s"]
@@ -369,37 +400,35 @@ def table(mirror: MirrorSnapshot, width: int = 80, height: int = 24) -> Renderab
         grid.add_column(name, justify="right", no_wrap=True)
     if width >= _WIDER:
         grid.add_column("offsets")
-    flows, room = list(mirror.flows), max(height - _OTHER_LINES, 1)
-    if len(flows) > room:
-        flows.sort(key=lambda f: (_COLOURS.index(_colour(f)), -(f.lag_records or 0)))
-    for f in flows[:room]:
+    for f, topics, partitions in flows:
         lag = lag_of(f)
         if width < _WIDE and f.lag_records is not None:
             lag = f"{amount(f.lag_records)}{'+' if f.unmeasured else ''}"
         cells = [
-            lag, _age(f.lag_seconds), amount(f.records_per_second), amount(f.bytes_per_second),
-            str(len(f.topics)), str(len(f.partitions)),
+            lag, age(f.lag_seconds), amount(f.records_per_second), amount(f.bytes_per_second),
+            str(topics), str(partitions),
             "-" if f.records_total is None else f"{f.records_total:,}", offsets(f),
         ]  # fmt: skip
         shown = cells[: len(grid.columns) - 2]
-        grid.add_row(Text(f.flow), Text(roll_up(f), _colour(f)), *map(Text, shown))
-    lines = [f"and {len(flows) - room} more flows"] if len(flows) > room else []
-    for f in flows:
-        lines += [f"{f.flow} {detail}" for detail in _details(f)] + _failing_jobs(f)
-    if mirror.engine is not None and mirror.engine.state != "ready":
-        reason = f": {mirror.engine.reason}" if mirror.engine.reason else ""
-        lines.insert(0, f"Spark: {mirror.engine.state}{reason}")
-    return Group(grid, *(Text(shown_lines(line)) for line in lines))
+        grid.add_row(Text(f.flow), Text(roll_up(f), colour(f)), *map(Text, shown))
+    return grid
 
 
 _COLOURS = ["red", "yellow", "green"]
 
 
-def _colour(flow: FlowSnapshot) -> str:
-    if flow.life.state is FlowState.FAILED or flow.states.keys() & _BAD:
+def worst_first(flow: FlowSnapshot) -> tuple[int, int]:
+    """Sorts flows: those in trouble first, then those that are furthest behind."""
+    return _COLOURS.index(colour(flow)), -(flow.lag_records or 0)
+
+
+def colour(flow: FlowSnapshot) -> str:
+    """Red if something has failed or stalled, green if all is well."""
+    if flow.life.state is FlowState.FAILED or flow.states.keys() & BAD_STATES:
         return "red"
     lives = [flow.life, *flow.parts.values()]
-    healthy = all(life.state is FlowState.RUNNING for life in lives) and not flow.troubled
+    healthy = all(life.state is FlowState.RUNNING for life in lives)
+    healthy = healthy and not flow.states.keys() - _HEALTHY
     return "green" if healthy else "yellow"
 
 
@@ -425,7 +454,7 @@ class _LiveTable:
     def status(self, mirror: MirrorSnapshot) -> None: ...
 
     def last(self, mirror: MirrorSnapshot) -> None:
-        for flow in filter(_copies, mirror.flows):
+        for flow in filter(copies, mirror.flows):
             self._console.print(Text(_line(mirror.at, logging.INFO, _last_word(mirror, flow))))
 
     def _render(self) -> RenderableType:

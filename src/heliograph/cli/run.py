@@ -84,6 +84,7 @@ def run_command(
             _greet(report, config)
             if server is not None:
                 server.start()
+                mirror.rest = server.reached_at()
                 report.say(f"REST on {', '.join(map(str, server.addresses))}")
             started = time.monotonic()
             mirror.start()

@@ -104,10 +104,12 @@ class Fleet:
         supervisor = connector.supervisor
         # Said once: a command makes what failed be tried at once.
         if supervisor is not None and connector.told is not stored.target:
-            connector.told = stored.target
+            fresh, connector.told = connector.told is None, stored.target
             if stored.target is Initial.PAUSED:
                 supervisor.pause()
-            else:
+            elif not fresh:
+                # It runs from its launch on. What is held through its ledger is lifted by those who
+                # resume it, not by a worker that starts.
                 supervisor.resume()
         self._has_ended(connector)
 

@@ -11,6 +11,9 @@
     era/<place>/<epoch>/<nonce>         -> JSON: the sequence from which this epoch is written
     known/<place>/                      -> five numbers: what was acknowledged; the last one counts
 
+Others are claims (`heliograph.claims.log`), what jobs remember (`heliograph.ledger.memory`) and
+orders to mirrors (`heliograph.ledger.holds`).
+
 A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. Of a
 place only ``known`` is written twice under one key: there the last record counts. Everywhere else
 the first counts, while compaction would keep the last, so compaction must never decide anything.

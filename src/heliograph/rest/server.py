@@ -98,6 +98,11 @@ class RestServer:
         """Where it listens, with the ports that were chosen."""
         return [listener._replace(port=bound.getsockname()[1]) for listener, bound in self._sockets]
 
+    def reached_at(self, name: str = "") -> list[str]:
+        """Where others reach it; this machine by ``name``, or else by the name that it has."""
+        name = name or socket.gethostname()
+        return [str(listener.reached_at(name)) for listener in self.addresses]
+
     def close(self) -> None:
         """Stop; answers that are under way have a moment."""
         self._app.close()

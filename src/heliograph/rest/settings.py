@@ -80,6 +80,14 @@ class Listener(NamedTuple):
         except ValueError:
             return False
 
+    def reached_at(self, name: str) -> Listener:
+        """Where others reach it: one of all addresses of this machine by the machine's name."""
+        try:
+            every = not self.host or ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            every = False
+        return self._replace(host=name) if every else self
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from functools import partial
 
 from heliograph.config import FlowConfig
@@ -117,8 +118,11 @@ class Copying:
                 flow=self._name,
             )  # fmt: skip
 
-    def hold_topics(self, paused: frozenset[str]) -> None:
-        """Lease what is not paused; leases that name what is paused are ended."""
+    def hold_topics(self, paused: Mapping[str, str]) -> None:
+        """Lease what is not paused; leases that name what is paused are ended.
+
+        ``paused`` has the reason of each topic.
+        """
         runtime = self._session.runtime
         if runtime is None or runtime.paused_topics == paused:
             return

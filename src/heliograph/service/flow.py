@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from heliograph.claims.flow_claim import FlowClaim
-from heliograph.claims.log import Process
+from heliograph.claims.log import Process, Standing
 from heliograph.claims.ownership import nobody
 from heliograph.claims.registry import Registry
 from heliograph.config import FlowConfig
@@ -23,6 +23,7 @@ from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.codec import Signature
 from heliograph.ledger.flow_ledger import FlowLedger
 from heliograph.ledger.follower import LedgerFollower
+from heliograph.ledger.holds import Holds
 from heliograph.ledger.moves import forget_moves, moves_in
 from heliograph.mm2.connect_offsets import LatestRecords
 from heliograph.model import (
@@ -79,6 +80,17 @@ class PositionsStore:
         return cls(config.target_admin, config.mm2_offsets_topic, "MirrorSourceConnector")
 
 
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A flow as commands see it: who mirrors it, and source topics that are not mirrored (whole).
+
+    ``owner`` is the oldest claim that stands. Its process may have been killed.
+    """
+
+    owner: Standing | None
+    unmirrored: Sequence[str]
+
+
 class FlowRuntime:
     """A flow that was configured. `open_target` suffices for heartbeats, `open` for the rest.
 
@@ -87,7 +99,8 @@ class FlowRuntime:
     takes the flow over or loses it. ``name`` tells flows of one pair of clusters apart: each has a
     claim of its own. Without one the flow is named after its clusters. ``admit`` says which source
     topics others have: they are left to them. ``positions`` is where they are stored for MM2.
-    ``silent`` is that of `FlowClaim`.
+    ``silent`` and ``rest`` are those of `FlowClaim`. ``ordered`` is called, in a thread of the
+    claim, when ``orders`` have changed.
     """
 
     def __init__(
@@ -99,6 +112,8 @@ class FlowRuntime:
         admit: Admit | None = None,
         positions: PositionsStore | None = None,
         silent: Callable[[Process], bool] = nobody,
+        rest: Sequence[str] = (),
+        ordered: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
         self.flow = config.flow
@@ -110,8 +125,14 @@ class FlowRuntime:
         self.context: FlowContext | None = None
         self.claim: FlowClaim | None = None
         self._ledger: FlowLedger | None = None
+        #: Of a flow that is observed only: who mirrors it.
+        self._registry: Registry | None = None
         self._changed_hands = changed_hands
         self._silent = silent
+        self._rest = rest
+        self._ordered = ordered
+        #: What operators hold through the ledger, read with the claims; None before `open`.
+        self.orders: Holds | None = None
         self._clients: dict[tuple[object, ...], ClusterClient] = {}
         self._making = threading.Lock()
         self._target: ClusterClient | None = None
@@ -125,8 +146,8 @@ class FlowRuntime:
         self.positions = positions or PositionsStore.of(config)
         #: Topics that are left to others, with the reason.
         self._refused: Mapping[str, str] = {}
-        #: Source topics that an operator lets rest.
-        self.paused_topics: frozenset[str] = frozenset()
+        #: Source topics that an operator lets rest, with the reason.
+        self.paused_topics: Mapping[str, str] = {}
         #: Whether remote topics are this mirror's to create.
         self._creates = True
 
@@ -248,6 +269,35 @@ class FlowRuntime:
                 raise StartError("flow.start", f"flow {self.name}: {error}") from error
             raise
 
+    def observe(self) -> Observation:
+        """Connect and plan without taking part: nothing is claimed, created or written.
+
+        For commands that look at a flow, again and again; raises StartError. What is measured by
+        this plan is what is on both clusters.
+        """
+        config, topic = self.config, ledger_topic(self.flow.source)
+        try:
+            source = self._source = self.client(config.source_admin)
+            target = self._target = self.client(config.target_admin)
+            if self._registry is None:
+                self._refuse_loop(source, target)
+                if topic not in target.metadata([topic]).topics:
+                    found = TopicRefresh(config, source, target).compare()
+                    return Observation(None, sorted(found.remote))
+                follower = self.ledger.store.follower
+                self._registry = Registry(follower, self._scope)
+                self.orders = Holds(follower, self._scope)
+            self._registry.refresh()
+            if self.context is None:
+                signature = self._registry.signature
+                self.context = self._context(signature.producer_id if signature else -1)
+            found = TopicRefresh(config, source, target).compare()
+        except (WireError, ConfigError) as error:
+            raise StartError("flow.observe", f"flow {self.name}: {error}") from error
+        self.plan = TopicPlan(found.partitions, {}, found.source, found.target)
+        short = {topic for topic, name in found.remote.items() if name in found.short}
+        return Observation(self._registry.claims.owner, sorted({*found.missing, *short}))
+
     def _undo(self, made: Collection[object]) -> None:
         """Give up what a failed `open` has made: the claim, and the clients but for ``made``."""
         if self.claim is not None:
@@ -256,6 +306,7 @@ class FlowRuntime:
             with suppress(OSError):
                 self._clients.pop(key).close()
         self.claim = self.context = self._source = self._refresh = self._take_over = None
+        self.orders = None
         self._ledger = None
         self._topics_made = False
 
@@ -286,10 +337,13 @@ class FlowRuntime:
         )  # fmt: skip
         follower = LedgerFollower(client, ledger_topic(self.flow.source))
         registry = Registry(follower, self._scope)
+        # Read as often as claims are, whatever else the flow does.
+        self.orders = Holds(follower, self._scope, self._ordered)
         lease_seconds = float(self.config.lease_seconds)
         claim = FlowClaim(
-            self.name, client, registry, lease_seconds, self._tell_changed, self._silent
-        )
+            self.name, client, registry, lease_seconds, self._tell_changed, self._silent,
+            self._rest,
+        )  # fmt: skip
         try:
             claim.begin()
         except BaseException:
@@ -299,7 +353,6 @@ class FlowRuntime:
         return registry
 
     def _sign(self, source: ClusterClient, target: ClusterClient, registry: Registry) -> None:
-        config = self.config
         topic = ledger_topic(self.flow.source)
         cluster_ids = (source.cluster_id(), target.cluster_id())
         signature = registry.signature
@@ -313,17 +366,21 @@ class FlowRuntime:
                 f" {signature.source_cluster}, but {self.flow.source} is now {cluster_ids[0]}",
                 f"give the new source another alias, or delete {topic} to begin anew",
             )
+        self.context = self._context(signature.producer_id, self._marker_id(target))
+
+    def _context(self, producer_id: int, marker_id: int = -1) -> FlowContext:
+        config = self.config
         syncs = None
         if config.emit_offset_syncs_enabled:
             on_source = config.offset_syncs_topic_location == "source"
             syncs = OffsetSyncsTopic(internal_topics.offset_syncs_topic(config), on_source)
-        self.context = FlowContext(
+        return FlowContext(
             flow=self.flow,
             name=self.name,
             source=config.source_client,
             target=config.target_client,
-            producer_id=signature.producer_id,
-            ledger_topic=topic,
+            producer_id=producer_id,
+            ledger_topic=ledger_topic(self.flow.source),
             offset_syncs=syncs,
             offset_lag_max=config.offset_lag_max,
             read_committed=config.isolation_level == "read_committed",
@@ -333,7 +390,7 @@ class FlowRuntime:
             on_recreation=config.on_recreation,
             fetch_max_bytes=config.fetch_max_bytes,
             buffer_max_bytes=config.buffer_max_bytes,
-            marker_id=self._marker_id(target),
+            marker_id=marker_id,
             codec=_CODECS.get(config.compression_type),
             quarantine_topic=(
                 quarantine_topic(self.flow.source) if config.on_refused == "quarantine" else None
@@ -408,13 +465,13 @@ class FlowRuntime:
         """Partitions that cannot be begun yet though nothing is wrong, with the reason."""
         undecided = self._take_over.undecided if self._take_over is not None else ()
         waiting = dict.fromkeys(undecided, BEING_LOOKED_AT)
-        why = {**dict.fromkeys(self.paused_topics, "its topic is paused"), **self._refused}
+        why = {**self.paused_topics, **self._refused}
         return waiting | {p: why[p.topic] for p in self.held}
 
     @property
     def held(self) -> AbstractSet[TopicPartition]:
         """Partitions of topics that an operator lets rest, or that another connector has."""
-        topics = self.paused_topics | self._refused.keys()
+        topics = self.paused_topics.keys() | self._refused.keys()
         return {p for p in self.plan.partitions if p.topic in topics} if topics else frozenset()
 
     def not_leasable(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, str]:

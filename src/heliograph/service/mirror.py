@@ -60,9 +60,12 @@ class Mirror:
         self._address: DriverAddress | None = None
         self._listening = False
         self._lock = threading.Lock()
+        #: Where the REST API is reached, for the claims of flows that start from now on.
+        self.rest: Sequence[str] = ()
         self._services = Services(
-            self._engine, self._reports, self._report_to, self.events, self._count, silent
-        )
+            self._engine, self._reports, self._report_to, self.events, self._count, silent,
+            lambda: self.rest,
+        )  # fmt: skip
         self._supervisors: dict[str, FlowSupervisor] = {}
         self._certificates = CertificateWatch(self._tls_settings)
         self._started_at = time.time()

@@ -80,7 +80,7 @@ class FlowMonitor:
         self._targets: dict[TopicPartition, TopicPartition] = {}
         self._target_partitions: list[TopicPartition] = []
         self._target_ends = EndsQuery(self._target)
-        committed = runtime.prepared.read_committed
+        committed = config.isolation_level == "read_committed"
         self._source_ends = EndsQuery(self._source, read_committed=committed)
         self._highest = EndsQuery(self._source) if committed else None
         self._sources: dict[TopicPartition, TopicPartition] = {}

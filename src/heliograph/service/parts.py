@@ -62,14 +62,23 @@ def unless_standing_by(runtime: FlowRuntime, run: Callable[[], object]) -> None:
 
 @dataclass(slots=True)
 class Part:
-    """A part of a flow: what is wanted of it, and what it is."""
+    """A part of a flow: what is wanted of it, and what it is.
+
+    It rests if it is not ``wanted`` here, or ``held`` for all mirrors of the flow, with the reason.
+    """
 
     wanted: bool = True
+    held: str = ""
     running: bool = False
     life: Life = field(default_factory=lambda: Life(FlowState.STARTING, since=time.time()))
     scheduler: Scheduler | None = None
     #: Its jobs, each with a lock that is held during its runs.
     jobs: list[tuple[ControlJob, threading.Lock]] = field(default_factory=list)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is not to run."""
+        return not self.wanted or bool(self.held)
 
     def schedule(
         self, jobs: Iterable[ControlJob], runtime: FlowRuntime, scheduler: Scheduler
@@ -109,10 +118,11 @@ class Part:
             with running, incomplete(job.description):
                 job.at_end()
 
-    def enter(self, state: FlowState) -> None:
+    def enter(self, state: FlowState, reason: str = "") -> None:
         """Its life goes on in this state, since now if it was in another."""
-        if self.life.state is not state:
-            self.life = Life(state, since=time.time())
+        if (self.life.state, self.life.reason) != (state, reason):
+            since = self.life.since if self.life.state is state else time.time()
+            self.life = Life(state, reason, since=since)
 
     def fail(self, error: HeliographError, retry_at: float) -> None:
         """It could not be started; that is tried again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heliograph.claims.log import Process
@@ -25,6 +25,7 @@ class Services:
         events: what happens.
         flows: how many flows copy: they share the cores.
         silent: whether others have waited in vain for a process that has claims.
+        rest: where the mirror's REST API is reached; empty if it has none.
     """
 
     engine: Engine
@@ -33,3 +34,4 @@ class Services:
     events: EventBus
     flows: Callable[[], int]
     silent: Callable[[Process], bool] = nobody
+    rest: Callable[[], Sequence[str]] = tuple

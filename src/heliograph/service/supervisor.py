@@ -2,6 +2,8 @@
 
 A supervisor decides what of its flow runs: the connections and the claim (`FlowSession`), the
 rounds (`Copying`) and the three parts (`Part`), each of which runs, pauses and fails on its own.
+What operators hold for all mirrors of the flow, through its ledger (`heliograph.ledger.holds`),
+rests here, too.
 
 Commands (`start`, `pause`, `resume`, `restart`, `reconfigure`, `stop`) may come from any thread at
 any moment. They only say what is wanted. A thread of the supervisor compares that with what is, and
@@ -22,6 +24,7 @@ from heliograph.config import FlowConfig
 from heliograph.control.scheduler import Scheduler
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.errors import HeliographError, StartError
+from heliograph.ledger.holds import Restart, Subject
 from heliograph.service.copying import Copying
 from heliograph.service.events import FlowEvent
 from heliograph.service.flow import QUICK_REQUEST_SECONDS, Admit, FlowRuntime, PositionsStore
@@ -41,6 +44,7 @@ from heliograph.service.snapshot import (
     JobSnapshot,
     Life,
 )
+from heliograph.shown import shown
 from heliograph.wire.errors import WireError
 
 __all__ = ["FlowSupervisor"]
@@ -93,6 +97,11 @@ class FlowSupervisor:
         self._copying = Copying(self.name, self._session, services, self._stopped)
         self._wanted_config = config
         self._paused_topics: frozenset[str] = frozenset()
+        #: What is to be lifted of what is held through the ledger.
+        self._lift: set[Subject] = set()
+        #: Restarts that were carried out or came before this connection, by scope; and of which.
+        self._restarted: dict[str, str] = {}
+        self._restarted_in: FlowRuntime | None = None
         self._reopen = False
         self._restart: set[str] = set()
         self._retry_at = 0.0
@@ -117,7 +126,9 @@ class FlowSupervisor:
         self._want(parts, wanted=False)
 
     def resume(self, *parts: str) -> None:
-        """Let parts go on, all by default."""
+        """Let parts go on, all by default; what is held of them through the ledger is lifted."""
+        with self._changed:
+            self._lift |= {Subject.part(part) for part in parts or tuple(self._parts)}
         self._want(parts, wanted=True)
 
     def pause_topics(self, *topics: str) -> None:
@@ -127,9 +138,10 @@ class FlowSupervisor:
             self._wake()
 
     def resume_topics(self, *topics: str) -> None:
-        """Let source topics go on."""
+        """Let source topics go on; what is held of them through the ledger is lifted."""
         with self._changed:
             self._paused_topics -= set(topics)
+            self._lift |= {Subject.topic(topic) for topic in topics}
             self._wake()
 
     def _want(self, parts: tuple[str, ...], *, wanted: bool) -> None:
@@ -171,6 +183,12 @@ class FlowSupervisor:
         self._pending = True
         self._retry_at = 0.0
         self._changed.notify_all()
+
+    def _ordered(self) -> None:
+        """What is held has changed. In a thread of the claim, which must not wait."""
+        with self._changed:
+            self._pending = True
+            self._changed.notify_all()
 
     # -- what others ask ----------------------------------------------------------------------
 
@@ -280,6 +298,11 @@ class FlowSupervisor:
             config = self._wanted_config
             reopen, self._reopen = self._reopen, False
             restart, self._restart = self._restart, set()
+        self._lift_holds()
+        self._take_holds()
+        for order in self._new_restarts():
+            restart |= set(order.parts)
+            reopen = reopen or not order.parts
         if config is not self.config:
             effects = effects_of(self.config, config)
             reopen = reopen or Effect.REOPEN in effects
@@ -297,18 +320,73 @@ class FlowSupervisor:
         for name in restart & self._parts.keys():
             self._stop_part(name)
         for name, part in self._parts.items():
-            if part.running and not part.wanted:
+            if part.running and part.rests:
                 self._stop_part(name)
-                part.enter(FlowState.PAUSED)
-                self._say("paused", f"{name} is paused", name)
-                if name == COPYING and self._session.monitor is not None:
-                    self._session.monitor.suspend("copying is paused")
-        if self._waiting():
+                self._rest(name, part)
+                self._say("paused", f"{name} is {part.held or 'paused'}", name)
+        if any(not part.held or not self._session.opened for part in self._waiting()):
             self._start_parts()
-        for part in self._parts.values():
-            if not part.wanted and not part.running:
-                part.enter(FlowState.PAUSED)
-        self._copying.hold_topics(self._paused_topics)
+        for name, part in self._parts.items():
+            # Of a flow that could not be connected it is not known what is held.
+            if part.rests and not part.running and (not part.wanted or self._session.opened):
+                self._rest(name, part)
+        self._copying.hold_topics(self._resting_topics())
+
+    def _rest(self, name: str, part: Part) -> None:
+        part.enter(FlowState.PAUSED, part.held)
+        if name == COPYING and self._session.monitor is not None:
+            self._session.monitor.suspend(part.held or "copying is paused")
+
+    # -- what is held through the ledger --------------------------------------------------------
+
+    def _take_holds(self) -> None:
+        """Take over what is held now; while there is no connection, what was held then."""
+        runtime = self._session.runtime
+        if runtime is None or runtime.orders is None:
+            return
+        held = runtime.orders.parts
+        for name, part in self._parts.items():
+            before, part.held = part.held, str(held[name]) if name in held else ""
+            if before and not part.held and part.wanted:
+                self._say("resumed", f"{name} goes on: nobody holds it any more", name)
+
+    def _lift_holds(self) -> None:
+        with self._changed:
+            lift = set(self._lift)
+        runtime = self._session.runtime
+        if not lift or runtime is None or runtime.orders is None:
+            return
+        try:
+            if runtime.orders.lift(lift):
+                runtime.orders.refresh()
+        except WireError as error:
+            self._retry_at = time.time() + _RETRY_SECONDS
+            log.warning("%s: what is held cannot be lifted yet: %s", self.name, error)
+            return
+        with self._changed:
+            self._lift -= lift
+
+    def _new_restarts(self) -> list[Restart]:
+        """Restarts that were ordered since the flow was connected, each once."""
+        runtime = self._session.runtime
+        if runtime is None or runtime.orders is None:
+            return []
+        orders = runtime.orders.restarts
+        new = [o for scope, o in orders.items() if self._restarted.get(scope) != o.nonce]
+        self._restarted = {scope: o.nonce for scope, o in orders.items()}
+        first, self._restarted_in = runtime is not self._restarted_in, runtime
+        # What was ordered before a connection was made is done with it.
+        if first or self._session.stands_by:
+            return []
+        for order in new:
+            self._say("restarting", f"is restarted by {shown(order.by)}, through Kafka")
+        return new
+
+    def _resting_topics(self) -> dict[str, str]:
+        runtime = self._session.runtime
+        held = runtime.orders.topics if runtime is not None and runtime.orders is not None else {}
+        paused = dict.fromkeys(self._paused_topics, "its topic is paused")
+        return paused | {topic: f"its topic is {hold}" for topic, hold in held.items()}
 
     def _waiting(self) -> list[Part]:
         """Parts that are to run and do not."""
@@ -337,6 +415,10 @@ class FlowSupervisor:
             self._start_part(HEARTBEATS, runtime)
             if self._parts.keys() & {COPYING, CHECKPOINTS}:
                 self._session.open(runtime, self._step, once=self._once, copies=self.copies)
+                self._take_holds()
+                self._new_restarts()
+                self._refuse_held_once()
+                runtime.paused_topics = self._resting_topics()
                 self._start_part(COPYING, runtime)
                 self._start_part(CHECKPOINTS, runtime)
         except (HeliographError, WireError) as error:
@@ -352,6 +434,14 @@ class FlowSupervisor:
             self._error, self._told = None, ""
             self._retry_at, self._retry_seconds = 0.0, _RETRY_SECONDS
         self._attempted.set()
+
+    def _refuse_held_once(self) -> None:
+        copying = self._parts.get(COPYING)
+        if self._once and copying is not None and copying.held:
+            raise StartError(
+                "flow.held", f"flow {self.name}: copying is {copying.held}",
+                f"heliograph resume FILE --flow '{self.config.flow}' lets it go on",
+            )  # fmt: skip
 
     def _fail(self, error: HeliographError) -> None:
         """Parts could not be started; they are tried again later.
@@ -375,13 +465,14 @@ class FlowSupervisor:
         runtime = FlowRuntime(
             self.config, self._copying.changed_hands, name=self._scope, admit=self._admit,
             positions=self._positions, silent=self._services.silent,
+            rest=self._services.rest(), ordered=self._ordered,
         )  # fmt: skip
-        runtime.paused_topics = self._paused_topics
+        runtime.paused_topics = self._resting_topics()
         return runtime
 
     def _start_part(self, name: str, runtime: FlowRuntime) -> None:
         part = self._parts.get(name)
-        if part is None or part.running or not part.wanted:
+        if part is None or part.running or part.rests:
             return
         if name == COPYING and self._once:
             self._copying.aim(runtime)

@@ -1,0 +1,152 @@
+"""The flows of a file as Kafka shows them, under the routes of the REST API. Used by commands.
+
+Nothing is run, claimed or written (`heliograph.service.survey`). The answers are those of the REST
+API's own handlers, so commands read the same whichever way they look.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from heliograph.claims.log import Claim
+from heliograph.config import FlowConfig
+from heliograph.connect.api import ConnectError
+from heliograph.errors import HeliographError, StartError
+from heliograph.rest.credentials import Caller
+from heliograph.rest.flow_stream import FlowStream
+from heliograph.rest.latest import Latest
+from heliograph.rest.own_routes import Commands, Mirrored, event_json, own_routes
+from heliograph.rest.routing import Call, Route
+from heliograph.rest.settings import Role
+from heliograph.rest.streams import EventStreams
+from heliograph.service.events import EventBus
+from heliograph.service.history import History
+from heliograph.service.snapshot import FlowSnapshot, FlowState, Life, MirrorSnapshot
+from heliograph.service.survey import FlowSurvey
+from heliograph.units import moment
+
+__all__ = ["KafkaView"]
+
+#: So many flows are asked at once.
+_AT_ONCE = 8
+#: Between two measurements that tell what moves from what does not.
+_BETWEEN_SECONDS = 1.0
+_NOBODY = Caller("", Role.VIEWER)
+
+
+class KafkaView:
+    """What can be known of flows without asking a mirror. One thread measures, any may ask."""
+
+    def __init__(self, configs: Sequence[FlowConfig]) -> None:
+        self.surveys = {str(config.flow): FlowSurvey(config) for config in configs}
+        self._errors: dict[str, HeliographError] = {}
+        self._measured_at = 0.0
+        bus = EventBus()
+        mirrored = Mirrored(self._snapshot, bus, _no_supervisor, History(self._snapshot))
+        self._latest = Latest(self._snapshot)
+        events, flows = EventStreams(bus, event_json, 0), FlowStream(self._latest.get, 0)
+        self._routes = own_routes(mirrored, self._latest, events, flows)
+
+    def look(self) -> None:
+        """Find out who has each flow; raises StartError if none could be asked."""
+        self._each(FlowSurvey.look)
+
+    def measure(self) -> None:
+        """Measure all flows once; raises as `look`."""
+        self._each(FlowSurvey.measure)
+        self._measured_at = time.time()
+
+    def settle(self) -> None:
+        """Measure often enough to tell what moves; raises as `look`."""
+        self.measure()
+        time.sleep(_BETWEEN_SECONDS)
+        self.measure()
+
+    def _each(self, ask: Callable[[FlowSurvey], object]) -> None:
+        errors: dict[str, HeliographError] = {}
+
+        def one(name: str) -> None:
+            try:
+                ask(self.surveys[name])
+            except HeliographError as error:
+                errors[name] = error
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(one, self.surveys))
+        self._errors = errors
+        self._latest.forget()
+        if errors and len(errors) == len(self.surveys):
+            raise next(iter(errors.values()))
+
+    def owners(self) -> dict[str, Claim | None]:
+        """The mirror that has each flow."""
+        return {name: survey.owner for name, survey in self.surveys.items()}
+
+    def get(self, path: str, **query: object) -> Any:
+        """What the route would answer, before it becomes JSON; raises HeliographError."""
+        for route in self._routes:
+            values = _fitting(route, path)
+            if values is not None and route.handler is not None:
+                asked = {n: [str(v)] for n, v in query.items() if v is not None and v != ""}
+                call = Call(values, asked, {}, b"", "", _NOBODY)
+                return _plain(route, call)
+        raise StartError("rest.other", f"Kafka does not tell: {path}", "ask a mirror's REST API")
+
+    def about(self, flow: str) -> dict[str, Any]:
+        """What only Kafka tells of a flow."""
+        survey = self.surveys[flow]
+        owner = survey.owner
+        return {
+            "owner": None if owner is None else {
+                "host": owner.process.host, "pid": owner.process.pid,
+                "since": moment(owner.since_ms / 1000), "rest": list(owner.rest),
+            },
+            "unmirrored": list(survey.unmirrored),
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Close all connections."""
+        for survey in self.surveys.values():
+            survey.close()
+
+    def _snapshot(self) -> MirrorSnapshot:
+        flows = tuple(self._flow(name, survey) for name, survey in self.surveys.items())
+        return MirrorSnapshot(self._measured_at or time.time(), flows)
+
+    def _flow(self, name: str, survey: FlowSurvey) -> FlowSnapshot:
+        if (error := self._errors.get(name)) is None:
+            return survey.snapshot()
+        flow = survey.config.flow
+        life = Life(FlowState.FAILED, str(error), error.code, time.time())
+        return FlowSnapshot(name, flow.source, flow.target, life)
+
+
+def _no_supervisor(flow: str) -> Commands:
+    raise KeyError(flow)
+
+
+def _fitting(route: Route, path: str) -> dict[str, str] | None:
+    """The values of a route's parameters, if it serves a path of ours."""
+    wanted, given = route.path.removeprefix("/heliograph/v1").split("/"), path.split("/")
+    if route.method != "GET" or len(wanted) != len(given):
+        return None
+    values: dict[str, str] = {}
+    for name, value in zip(wanted, given, strict=True):
+        if name.startswith("{"):
+            values[name.strip("{}")] = value
+        elif name != value:
+            return None
+    return values
+
+
+def _plain(route: Route, call: Call) -> Any:
+    assert route.handler is not None  # noqa: S101 - it was looked for
+    try:
+        value = route.handler(call).value
+    except ConnectError as error:
+        raise HeliographError("rest.refused", error.message) from error
+    return json.loads(value) if isinstance(value, bytes) else value
