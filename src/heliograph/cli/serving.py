@@ -52,7 +52,8 @@ def serve_flows(config: MirrorMakerConfig, listen: str, mirror: Mirror) -> RestS
 
 
 def _server(herder: Herder, settings: RestSettings, mirror: Mirror) -> RestServer:
-    mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor)
+    mirror.history.start()
+    mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor, mirror.history)
     return RestServer(RestApp(herder, settings, mirrored), settings)
 
 

@@ -23,21 +23,24 @@ class Value:
         key: with the client before it (``source.consumer.``), or as written.
         origin: where it is written, or that it is a default.
         no_effect: why it changes nothing; empty if it counts.
+        is_default: whether it is written nowhere.
     """
 
     key: str
     value: str
     origin: str
     no_effect: str = ""
+    is_default: bool = False
 
 
 def flow_values(config: FlowConfig, *, defaults: bool) -> list[Value]:
     """What counts for a flow: its own keys, then those of its clients."""
     return [
-        Value(name, redact(name, effective.value or ""), effective.origin)
+        Value(name, redact(name, effective.value or ""), effective.origin,
+              is_default=effective.entry is None)
         for name, key, effective in _counting(config)
         if effective.entry is not None or (defaults and key.default is not None)
-    ]
+    ]  # fmt: skip
 
 
 def other_values(config: MirrorMakerConfig) -> list[Value]:

@@ -18,15 +18,19 @@ from starlette.types import Receive, Scope, Send
 
 from heliograph import __version__
 from heliograph.connect.api import Herder
+from heliograph.rest.board_routes import board_routes
 from heliograph.rest.connect_routes import connect_routes
 from heliograph.rest.credentials import Credentials
+from heliograph.rest.dashboard_routes import HOME, dashboard_routes
 from heliograph.rest.documents import page_of
 from heliograph.rest.errors import as_json, failure, plain_error
+from heliograph.rest.flow_stream import FlowStream
+from heliograph.rest.latest import Latest
 from heliograph.rest.own_routes import Mirrored, event_json, own_routes
 from heliograph.rest.routing import Answer, Calls, Route, register
 from heliograph.rest.security import Guard
 from heliograph.rest.settings import RestSettings, Role
-from heliograph.rest.streams import EventStreams
+from heliograph.rest.streams import EventStreams, Streams
 
 __all__ = ["RestApp"]
 
@@ -50,12 +54,19 @@ class RestApp:
     def __init__(
         self, herder: Herder, settings: RestSettings, mirrored: Mirrored | None = None
     ) -> None:
-        self._streams: EventStreams | None = None
+        self._streams: list[Streams] = []
         limits = settings.limits
+        credentials = Credentials(settings)
         routes = connect_routes(herder, limits)
+        home: list[Route] = []
         if mirrored is not None:
-            self._streams = EventStreams(mirrored.events, event_json, limits.streams)
-            routes += own_routes(mirrored, self._streams)
+            latest = Latest(mirrored.snapshot)
+            events = EventStreams(mirrored.events, event_json, limits.streams)
+            flows = FlowStream(latest.get, limits.streams)
+            self._streams = [events, flows]
+            home = dashboard_routes()
+            routes += own_routes(mirrored, latest, events, flows)
+            routes += board_routes(mirrored, latest, herder, credentials.logins) + home
         api = FastAPI(
             title="Heliograph", version=__version__, docs_url=None, redoc_url=None,
             openapi_url=None, redirect_slashes=False, telemetry=_SILENT,
@@ -66,16 +77,19 @@ class RestApp:
         self.routes: Sequence[Route] = tuple(routes)
         calls = Calls(limits)
         register(api, self.routes, calls, lambda: herder.changeable)
-        self._guard = Guard(api, settings, Credentials(settings), calls)
+        open_paths = [route.path for route in routes if route.role is None]
+        self._guard = Guard(
+            api, settings, credentials, calls, open_paths, HOME if home else ""
+        )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         await self._guard(scope, receive, send)
 
     def close(self) -> None:
-        """Let those who follow events end. From any thread."""
-        if self._streams is not None:
-            self._streams.close()
+        """Let those who follow a stream end. From any thread."""
+        for streams in self._streams:
+            streams.close()
 
 
 def _documents(api: FastAPI) -> list[Route]:

@@ -95,11 +95,18 @@ class Credentials:
         self._nobody = hash_password(secrets.token_urlsafe())
 
     @property
-    def challenges(self) -> list[str]:
-        """What a caller who is not known may try: values of WWW-Authenticate."""
+    def logins(self) -> list[str]:
+        """How callers may show who they are: basic, bearer, certificate; none if nobody has to."""
         basic = self._users.path is not None or self._passwords.path is not None
         bearer = self._tokens.path is not None
-        return ['Basic realm="heliograph", charset="UTF-8"'] * basic + ["Bearer"] * bearer
+        certificate = bool(self._roles) and not self._anonymous
+        return ["basic"] * basic + ["bearer"] * bearer + ["certificate"] * certificate
+
+    @property
+    def challenges(self) -> list[str]:
+        """What a caller who is not known may try: values of WWW-Authenticate."""
+        known = {"basic": 'Basic realm="heliograph", charset="UTF-8"', "bearer": "Bearer"}
+        return [known[login] for login in self.logins if login in known]
 
     def at_once(self, authorization: str, certificate: bytes | None) -> Caller | None:
         """Who it is, if that can be told without a slow hash; see `slowly`."""

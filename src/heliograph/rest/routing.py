@@ -44,6 +44,7 @@ class Call:
     Attributes:
         path: the values of the path's parameters; ``query`` those behind the question mark.
         base: the address that the caller used: ``http://host:port``.
+        slash: whether the path had one at its end, which ``path`` has not.
         notes: what the audit line should say beyond method, path and status.
     """
 
@@ -53,6 +54,7 @@ class Call:
     body: bytes
     base: str
     caller: Caller
+    slash: bool = False
     notes: list[str] = field(default_factory=list)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -79,9 +81,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, status: int) -> Answer:
+    def empty(cls, status: int, headers: Mapping[str, str] | None = None) -> Answer:
         """One without a body."""
-        return cls(NOTHING, status)
+        return cls(NOTHING, status, headers or {})
 
 
 Handler = Callable[[Call], Answer]
@@ -103,6 +105,7 @@ class Route:
         ok: status and description of success, for the OpenAPI document.
         seconds: how long the call may take; None for the usual.
         shared: whether it takes one of the places for calls; a probe must not wait for others.
+        listed: whether the OpenAPI document names it.
     """
 
     method: str
@@ -120,6 +123,7 @@ class Route:
     produces: str = JSON
     seconds: float | None = None
     shared: bool = True
+    listed: bool = True
     tag: str = "connect"
 
 
@@ -269,7 +273,8 @@ def _check_types(request: Request, route: Route) -> None:
 
 
 def _accepts(accept: str, produced: str) -> bool:
-    fitting = {produced, produced.partition("/")[0] + "/*", "*/*", "*"}
+    kind = produced.partition(";")[0]
+    fitting = {kind, kind.partition("/")[0] + "/*", "*/*", "*"}
     for item in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
@@ -285,8 +290,9 @@ def _call_of(request: Request, body: bytes, caller: Caller) -> Call:
     server = request.scope.get("server") or ("localhost", None)
     host = request.headers.get("host") or ":".join(str(part) for part in server if part is not None)
     return Call(
-        request.path_params, query, request.headers, body, f"{request.url.scheme}://{host}", caller
-    )
+        request.path_params, query, request.headers, body, f"{request.url.scheme}://{host}", caller,
+        request.scope["heliograph.slash"],
+    )  # fmt: skip
 
 
 def register(
@@ -302,6 +308,7 @@ def register(
             route.path, _serving(_Endpoint(route, calls, changeable)), methods=[route.method],
             status_code=first, response_description=route.ok[first], response_class=Response,
             response_model=None, summary=route.summary, tags=[route.tag],
+            include_in_schema=route.listed,
             operation_id=re.sub(r"\W+", "_", f"{route.method.lower()} {route.path}").strip("_"),
             responses={
                 **({first: content} if first != 204 else {}),

@@ -1,4 +1,4 @@
-"""JSON schemas of Connect's bodies and answers, for the OpenAPI document. Pure.
+"""JSON schemas of bodies and answers, for the OpenAPI document. Pure.
 
 Nothing is checked by them at run time: bodies are read as Jackson reads them
 (`heliograph.rest.bodies`). The tests hold every answer against them.
@@ -12,9 +12,10 @@ from typing import Any
 from heliograph.connect.api import Initial, State
 
 __all__ = [
-    "CONNECTOR", "CONNECTORS", "DEFINITIONS", "ERROR", "HEALTH", "LEVEL", "LOGGER", "LOGGERS",
-    "MESSAGE", "NAMES", "NEW", "OFFSETS", "PLUGINS", "SERVER", "STATUS", "STORED_OFFSETS",
-    "STRINGS", "TASKS", "TASK_STATUS", "TOPICS", "VALIDATED", "VALIDATION",
+    "CONFIG", "CONNECTOR", "CONNECTORS", "DEFINITIONS", "ERROR", "GROUP", "GROUPS", "HEALTH",
+    "HISTORY", "LEVEL", "LOGGER", "LOGGERS", "ME", "MESSAGE", "NAMES", "NEW", "OFFSETS", "PLUGINS",
+    "SERVER", "STATUS", "STORED_OFFSETS", "STRINGS", "TASKS", "TASK_STATUS", "TOPICS", "VALIDATED",
+    "VALIDATION",
 ]  # fmt: skip
 
 Schema = Mapping[str, Any]
@@ -99,3 +100,30 @@ VALIDATION = _object(
 
 LOGGER = _object(level=_TEXT, last_modified={"type": ["integer", "null"]})
 LOGGERS = _map(LOGGER)
+
+# -- answers of our own -----------------------------------------------------------------------
+
+_INTEGER_OR_NULL = {"type": ["integer", "null"]}
+_NUMBER_OR_NULL = {"type": ["number", "null"]}
+_BOOLEAN_OR_NULL = {"type": ["boolean", "null"]}
+ME = _object(
+    name=_TEXT, role={"enum": ["viewer", "operator", "admin"]}, changes=_BOOLEAN, version=_TEXT,
+    logins=_list({"enum": ["basic", "bearer", "certificate"]}),
+)  # fmt: skip
+_POINT = {**_list(_NUMBER_OR_NULL), "minItems": 6, "maxItems": 6}
+HISTORY = _object(flows=_map(_object(step_seconds=_INTEGER, points=_list(_POINT))))
+CONFIG = _object(flows=_list(_object(
+    flow=_TEXT, keys=_list(_object(key=_TEXT, value=_TEXT, origin=_TEXT, is_default=_BOOLEAN)),
+)))  # fmt: skip
+_GROUP = {
+    "flow": _TEXT, "group": _TEXT, "said": _map(_TEXT), "ready": _BOOLEAN_OR_NULL, "why": _TEXT,
+}  # fmt: skip
+GROUPS = _object(
+    total=_INTEGER, offset=_INTEGER, limit=_INTEGER,
+    groups=_list(_object(**_GROUP, partitions=_INTEGER, lag=_INTEGER_OR_NULL)),
+)  # fmt: skip
+GROUP = _object(**_GROUP, partitions=_list(_object(
+    topic=_TEXT, partition=_INTEGER, target_topic=_TEXT, source_committed=_INTEGER,
+    source_end=_INTEGER_OR_NULL, translated=_INTEGER_OR_NULL, target_committed=_INTEGER_OR_NULL,
+    target_end=_INTEGER_OR_NULL,
+)))  # fmt: skip

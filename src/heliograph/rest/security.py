@@ -14,7 +14,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -34,12 +34,15 @@ __all__ = ["Guard", "Rates", "one_path"]
 
 log = logging.getLogger(__name__)
 
-#: For anybody, known or not: probes have no credentials.
-_OPEN = frozenset({"/health"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: How our own page says that it asks. A challenge would open the browser's login beside its own.
+_PAGE = "heliograph"
 #: Domains that nobody can register, so that no foreign web page comes from there.
 _PRIVATE = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa", ".test")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?\.?")
+_WEIGHT = re.compile(r"q=([01](?:\.[0-9]{0,3})?)")
+#: What JSON is accepted by, the most telling first.
+_AS_JSON = ("application/json", "application/*", "*/*", "*")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ILLEGAL = re.compile(rb"[\x00-\x20\"<>\\^`{|}\x7f-\xff]")
 _ASKED_HEADERS = "X-Requested-With,Content-Type,Accept,Origin,Authorization,Last-Event-ID"
@@ -105,15 +108,22 @@ def one_path(raw: bytes) -> str:
 
 
 class Guard:
-    """The application, for those who may use it. One event loop."""
+    """The application, for those who may use it. One event loop.
+
+    ``open_paths`` are for anybody, known or not. ``home`` is where browsers are sent from ``/``, to
+    which Connect answers JSON; empty: nowhere.
+    """
 
     def __init__(
-        self, app: ASGIApp, settings: RestSettings, credentials: Credentials, calls: Calls
-    ) -> None:
+        self, app: ASGIApp, settings: RestSettings, credentials: Credentials, calls: Calls,
+        open_paths: Collection[str] = (), home: str = "",
+    ) -> None:  # fmt: skip
         self._app = app
         self._settings = settings
         self._credentials = credentials
         self._calls = calls
+        self._open_paths = frozenset(open_paths)
+        self._home = home
         limits = settings.limits
         self._requests = Rates(limits.requests_per_second, limits.burst)
         self._failures = Rates(1.0, limits.failures)
@@ -156,6 +166,7 @@ class Guard:
             await asyncio.sleep(_REFUSED_SECONDS)
             raise ConnectError(429, "Too many requests from this address")
         scope["path"] = one_path(scope["raw_path"])
+        scope["heliograph.slash"] = scope["raw_path"].endswith(b"/")
         # What comes behind goes by the path alone.
         scope["raw_path"] = scope["path"].encode()
         self._check_host(scope, headers)
@@ -165,12 +176,15 @@ class Guard:
         if scope["method"] not in _READING:
             self._check_origin(scope, headers, origin)
         self._check_place(scope)
-        if scope["path"] in _OPEN:
+        if self._home and scope["path"] == "/" and _prefers_html(headers.get("accept", "")):
+            # Before anybody is asked for a password: the page has a login of its own.
+            return Response(status_code=307, headers={"Location": self._home, "Vary": "Accept"})
+        if scope["path"] in self._open_paths:
             scope["heliograph.caller"] = Caller("", Role.VIEWER)
         else:
             caller = await self._known(scope, headers, address)
             if caller is None:
-                return self._unknown(scope, address)
+                return self._unknown(scope, headers, address)
             scope["heliograph.caller"] = caller
         if scope["method"] == "HEAD":
             # The server leaves the body out: it has a scope of its own.
@@ -255,7 +269,7 @@ class Guard:
             raise ConnectError(429, "Too many wrong credentials from this address")
         return await self._calls.run(lambda: self._credentials.slowly(authorization))
 
-    def _unknown(self, scope: Scope, address: str) -> Response:
+    def _unknown(self, scope: Scope, headers: Headers, address: str) -> Response:
         if scope["method"] not in _READING:
             log.warning(
                 "somebody at %s, without valid credentials, was refused: %s %s", address,
@@ -263,6 +277,9 @@ class Guard:
             )  # fmt: skip
         # The text of Connect's own extension.
         made = Response("User cannot access the resource.", 401, media_type="text/plain")
+        if headers.get("x-requested-with") == _PAGE:
+            made.headers["X-Heliograph-Logins"] = ", ".join(self._credentials.logins)
+            return made
         for challenge in self._credentials.challenges:
             made.headers.append("WWW-Authenticate", challenge)
         return made
@@ -309,6 +326,19 @@ class Guard:
                 made[header.name] = value
             else:
                 made.append(header.name, value)
+
+
+def _prefers_html(accept: str) -> bool:
+    """Whether HTML is named, and preferred to JSON: as browsers do, and no client of Connect."""
+    weights: dict[str, float] = {}
+    for item in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in item.split(";"))
+        weights[kind] = 1.0
+        for parameter in parameters:
+            if found := _WEIGHT.fullmatch(parameter):
+                weights[kind] = float(found[1])
+    json = next((weights[kind] for kind in _AS_JSON if kind in weights), 0.0)
+    return weights.get("text/html", 0.0) > json
 
 
 def _host_of(text: str) -> str | None:

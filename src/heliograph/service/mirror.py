@@ -16,6 +16,7 @@ from heliograph.model import DriverAddress
 from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
 from heliograph.service.flow import Admit, PositionsStore
+from heliograph.service.history import History
 from heliograph.service.reports import ReportServer
 from heliograph.service.services import Services
 from heliograph.service.snapshot import MirrorSnapshot
@@ -32,8 +33,9 @@ _STOP_SECONDS = 8.0
 class Mirror:
     """Runs the flows of one configuration. Every method may be called from any thread.
 
-    ``events`` is what happens. Flows do not know each other: what becomes of one is no concern of
-    the others.
+    ``events`` is what happens, ``history`` how lag and rates were; it is kept from its `start` on,
+    for whoever can show it. Flows do not know each other: what becomes of one is no concern of the
+    others.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Mirror:
         ``silent``, called in threads of claims, is that of `heliograph.claims.ownership`.
         """
         self.events = EventBus()
+        self.history = History(self.snapshot)
         self._engine = Engine(master, self.events)
         self._reports = ReportServer(self._hear)
         self._once = once
@@ -106,6 +109,7 @@ class Mirror:
     def close(self) -> None:
         """End everything that `start` began, in order."""
         self.stop()
+        self.history.close()
         deadline = time.monotonic() + _STOP_SECONDS
         flows = self._all()
         for supervisor in flows:

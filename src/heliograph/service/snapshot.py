@@ -12,7 +12,7 @@ never 0. `to_json` turns any of these values into plain dicts, with times as ISO
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cache
@@ -31,6 +31,8 @@ __all__ = [
     "EngineState",
     "FlowSnapshot",
     "FlowState",
+    "GroupDetails",
+    "GroupPartition",
     "GroupSnapshot",
     "JobSnapshot",
     "Life",
@@ -193,10 +195,52 @@ class JobSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """A consumer group of the source: what each job last said of it, by the job's description."""
+    """A consumer group of the source, as the jobs last saw it.
+
+    Attributes:
+        said: what each job last said of it, by the job's description.
+        ready: whether its consumers could go on at the target now without skipping a record; None
+            if that is not known.
+        why: why not; or what to know before they move.
+        partitions: how many it has committed offsets of, among those that are mirrored.
+        lag: records on the source that it has not read; None if that is not known.
+    """
 
     group: str
-    said: Mapping[str, str]
+    said: Mapping[str, str] = field(default_factory=dict)
+    ready: bool | None = None
+    why: str = ""
+    partitions: int = 0
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One partition of a consumer group on both sides. What is not known is None.
+
+    Attributes:
+        topic: on the source; the partition number is the same on both sides.
+        translated: where on the target ``source_committed`` is.
+        source_end, target_end: where the logs ended when they were last measured.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    source_committed: int
+    source_end: int | None = None
+    translated: int | None = None
+    target_committed: int | None = None
+    target_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetails:
+    """A consumer group with all its partitions, by name."""
+
+    flow: str
+    group: GroupSnapshot
+    partitions: tuple[GroupPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +289,7 @@ class FlowSnapshot:
     quarantined: int = 0
     events: Mapping[str, int] = field(default_factory=dict)
     jobs: tuple[JobSnapshot, ...] = ()
-    groups: tuple[GroupSnapshot, ...] = ()
+    groups: Sequence[GroupSnapshot] = ()
 
     @property
     def troubled(self) -> list[PartitionSnapshot]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,7 @@ from heliograph.connect.worker_config import WorkerConfig
 from heliograph.mm2.connect_json import encode_json
 from heliograph.model import PartitionState
 from heliograph.service.events import EventBus, FlowEvent
+from heliograph.service.history import History
 from heliograph.service.snapshot import (
     CHECKPOINTS,
     COPYING,
@@ -35,6 +38,8 @@ from heliograph.service.snapshot import (
     EngineState,
     FlowSnapshot,
     FlowState,
+    GroupDetails,
+    GroupPartition,
     GroupSnapshot,
     JobSnapshot,
     Life,
@@ -150,12 +155,22 @@ class FileMirror:
         self._flows = {str(f.flow): f for f in MirrorMakerConfig.from_mapping(values).flows}
         self.events = EventBus()
         self.events.publish(FlowEvent("A->B", "flow.running", "runs"))
+        self.history = History(self.snapshot)
+        self.history.sample(replace(self.snapshot(), at=time.time()))
 
     def supervisor(self, flow):
         def nothing(*_names): ...
 
         commands = ("pause", "resume", "restart", "pause_topics", "resume_topics")
-        return SimpleNamespace(config=self._flows[flow], **dict.fromkeys(commands, nothing))
+        return SimpleNamespace(
+            config=self._flows[flow], group=self._group, **dict.fromkeys(commands, nothing)
+        )
+
+    def _group(self, group):
+        rows = {row.group: row for row in self.snapshot().flows[0].groups}
+        return GroupDetails(
+            "A->B", rows[group], (GroupPartition("orders", 0, "A.orders", 3, 4, 3),)
+        )
 
     def snapshot(self):
         life = Life(FlowState.RUNNING, since=1.0)

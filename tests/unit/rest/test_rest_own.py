@@ -10,10 +10,11 @@ import pytest
 from serving import ScriptedHerder, serving
 
 from heliograph.model import PartitionEvent, PartitionState, TopicPartition
-from heliograph.rest import own_routes
+from heliograph.rest import latest
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.settings import Limits
 from heliograph.service.events import EventBus, FlowEvent, JobEvent
+from heliograph.service.history import History
 from heliograph.service.snapshot import (
     COPYING,
     HEARTBEATS,
@@ -86,6 +87,7 @@ class Lab:
         self.herder = ScriptedHerder()
         self.made = 0
         self.known = snapshot()
+        self.history = History(self.snapshot)
 
     def snapshot(self):
         self.made += 1
@@ -96,7 +98,8 @@ class Lab:
 
     @property
     def mirrored(self):
-        return Mirrored(self.snapshot, self.bus, {"A->B": self.supervisor}.__getitem__)
+        supervisors = {"A->B": self.supervisor}
+        return Mirrored(self.snapshot, self.bus, supervisors.__getitem__, self.history)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +175,10 @@ def test_topics_groups_and_jobs(ask):
     assert ask.get(f"{V1}/topics?flow=B-%3EA").json["total"] == 0
     assert ask.get(f"{V1}/topics?flow=x").status == 404
     reply = ask.get(f"{V1}/groups")
-    assert reply.json["groups"] == [{"flow": "A->B", "group": HOSTILE, "said": {"sync": "in use"}}]
+    assert reply.json["groups"] == [
+        {"flow": "A->B", "group": HOSTILE, "said": {"sync": "in use"}, "ready": None, "why": "",
+         "partitions": 0, "lag": None}
+    ]  # fmt: skip
     assert reply.headers["Content-Type"] == "application/json"
     assert reply.headers["X-Content-Type-Options"] == "nosniff"
     found = ask.get(f"{V1}/jobs?sort=-error").json
@@ -182,7 +188,7 @@ def test_topics_groups_and_jobs(ask):
 def test_many_who_ask_at_once_share_a_snapshot(shared, monkeypatch):
     lab, ask = shared
     now = [1e9]
-    monkeypatch.setattr(own_routes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(latest, "time", SimpleNamespace(monotonic=lambda: now[0]))
     before = lab.made
     for _ in range(5):
         ask.get(f"{V1}/flows")

@@ -180,7 +180,7 @@ def lab(tmp_path_factory):
         patch.setattr(flow_service, "_START_PATIENCE_SECONDS", 0.1)
         made: Any = Lab(tmp_path_factory.mktemp("vault"))
         mirror = made.mirror
-        mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor)
+        mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor, mirror.history)
         levels = {name: logging.getLogger(name).level for name in ("", "heliograph")}
         logger.addHandler(handler)
         for name in levels:
@@ -311,7 +311,9 @@ def test_run_listen_shows_no_secret_of_its_file():
     mirror: Any = FileMirror(**jaas, **stores)
     herder = MirrorHerder(mirror, lambda: "w:8083", changeable=True)
     seen = b""
-    with serving(herder, Mirrored(mirror.snapshot, mirror.events, mirror.supervisor)) as ask:
+    with serving(
+        herder, Mirrored(mirror.snapshot, mirror.events, mirror.supervisor, mirror.history)
+    ) as ask:
         for name in herder.connectors():
             for more in ("", "/config", "/tasks", "/status", "/offsets"):
                 seen += ask.get(f"/connectors/{quote(name)}{more}").body
