@@ -92,7 +92,7 @@ class History:
 
 
 def _figures(flow: FlowSnapshot) -> Iterable[float]:
-    canary = getattr(flow, "canary", None)
+    canary = flow.canary
     for figure in (
         flow.lag_records, flow.lag_seconds, flow.records_per_second, flow.bytes_per_second,
         canary.latency_seconds if canary is not None else None,
