@@ -36,6 +36,7 @@ from heliograph.service.snapshot import (
     CHECKPOINTS,
     COPYING,
     HEARTBEATS,
+    CanarySnapshot,
     EngineSnapshot,
     EngineState,
     FlowSnapshot,
@@ -81,6 +82,12 @@ def _clicks_behind(partition, now):
     """How many records wait in a partition of the busy topic."""
     lag = _wave(now, 240, 200, 9_000) + _wave(now, 37, 0, 900)
     return int(lag / 96 * (1 + (partition * 7919 % 13) / 6))
+
+
+def _canary(name, now):
+    """A probe takes longer while more is copied."""
+    latency = _wave(now, 300, 0.31, 0.62) if name == MAIN else _wave(now, 500, 0.22, 0.27)
+    return CanarySnapshot(latency + _wave(now, 23, 0.0, 0.06), -0.012, 0, now - now % 1)
 
 
 class SyntheticSupervisor:
@@ -291,7 +298,7 @@ class SyntheticMirror:
             lag_seconds=seconds, records_per_second=rate,
             bytes_per_second=rate * 870, records_total=int((now - self._began) * 9_000 * scale),
             copied_records=int((now - self._began) * 9_000 * scale),
-            copied_bytes=int((now - self._began) * 9_000 * 870 * scale),
+            copied_bytes=int((now - self._began) * 9_000 * 870 * scale), canary=_canary(name, now),
         )  # fmt: skip
 
     def _jobs(self, name, now):

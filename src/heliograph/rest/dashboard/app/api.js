@@ -5,11 +5,12 @@ import { setServerTime } from "./format.js";
 const BASE = new URL("../heliograph/v1/", document.baseURI);
 const KEPT = "heliograph.login";
 
-/** An answer that is not what was asked for; `status` is 0 if there was none. */
+/** An answer that is not what was asked for; `status` is 0 if there was none. `logins`: ways to log in. */
 export class Failure extends Error {
-  constructor(status, message) {
+  constructor(status, message, logins = []) {
     super(message);
     this.status = status;
+    this.logins = logins;
   }
 }
 
@@ -43,7 +44,10 @@ async function ask(path, options = {}) {
   const date = Date.parse(answer.headers.get("date") ?? "");
   // The header has whole seconds: on average it is half a second older.
   if (!Number.isNaN(date)) setServerTime(date + 500);
-  if (!answer.ok) throw new Failure(answer.status, await reasonOf(answer));
+  if (!answer.ok) {
+    const logins = (answer.headers.get("x-heliograph-logins") ?? "").split(",").map((way) => way.trim());
+    throw new Failure(answer.status, await reasonOf(answer), logins);
+  }
   return answer;
 }
 

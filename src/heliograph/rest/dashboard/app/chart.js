@@ -1,24 +1,29 @@
 // A chart over time, as SVG. Where nothing is known there is a gap. The legend is the readout.
 
 import { h, put, s } from "./dom.js";
-import { clock, now, UNKNOWN } from "./format.js";
+import { clock, flowName, now, UNKNOWN } from "./format.js";
 
-const HEIGHT = 168;
-const LEFT = 56;
+const HEIGHT = 190;
+const LEFT = 58;
 const BOTTOM = 22;
 const TOP = 10;
 /** So many lines can be told apart. */
 export const MOST_LINES = 6;
 
-/** The least round number that is not below: 1, 2, 5, 10, 20 ... */
-export function roundUp(value, least) {
-  const wanted = Math.max(value, least);
+/** Steps of an axis in seconds that people read easily. */
+export const DURATIONS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+
+/** The step of an axis with at most four of them: from a ladder, or 1, 2, 2.5 or 5 of a power of ten. */
+export function stepOf(most, least, ladder = []) {
+  const wanted = Math.max(most, least) / 4;
   const power = 10 ** Math.floor(Math.log10(wanted));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= wanted * 0.999);
+  const round = () => [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= wanted * 0.999);
+  return (wanted > ladder[0] / 2 && ladder.find((step) => step >= wanted)) || round();
 }
 
 /**
- * title, and: place (in a point), show (a value as text), least (of the axis), flows (names, in order of their colours).
+ * show's options: place (in a point), show (a value as text), least (of the axis), ladder (of its steps),
+ * flows (names, in order of their colours), more (said behind them), nothing (said if no value is known).
  */
 export class Chart {
   constructor(title, moved = () => {}) {
@@ -26,7 +31,7 @@ export class Chart {
     this.moved = moved;
     this.at = null;
     this.head = h("div", { class: "chart-head" }, h("h3", {}, title));
-    this.legend = h("ul", { class: "legend", "aria-live": "polite" });
+    this.legend = h("ul", { class: "legend" });
     this.moment = h("span", { class: "moment" });
     this.head.append(this.moment);
     this.picture = h("div", {
@@ -94,21 +99,22 @@ export class Chart {
   draw() {
     const width = Math.floor(this.picture.clientWidth);
     if (!width || !this.options) return;
-    const { place, show, least, flows } = this.options;
+    const { place, show, least, ladder, flows } = this.options;
     const seconds = this.history.seconds;
     const end = now() / 1000;
     this.start = end - seconds;
     const lines = flows.map((flow) => this.history.series.get(flow) ?? []);
     let most = 0;
     for (const points of lines) for (const point of points) if (point[place] > most) most = point[place];
-    const top = roundUp(most * 1.05, least);
+    const step = stepOf(most * 1.03, least, ladder);
+    const top = step * Math.max(2, Math.ceil((most * 1.03) / step - 1e-6));
     this.x = (at) => LEFT + ((at - this.start) / seconds) * (width - LEFT - 4);
     this.y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - TOP);
     const svg = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, "aria-hidden": "true" });
-    for (const share of [0, 0.5, 1]) {
-      const y = this.y(top * share);
+    for (let value = 0; value <= top * 1.001; value += step) {
+      const y = this.y(value);
       svg.append(s("path", { class: "grid", d: `M${LEFT} ${y}H${width - 4}` }));
-      svg.append(s("text", { class: "axis", x: LEFT - 8, y: y + 4, "text-anchor": "end" }, share ? show(top * share) : "0"));
+      svg.append(s("text", { class: "axis", x: LEFT - 8, y: y + 4, "text-anchor": "end" }, value ? show(value) : "0"));
     }
     for (const at of marks(this.start, end, width)) {
       svg.append(s("text", { class: "axis", x: this.x(at), y: HEIGHT - 5, "text-anchor": "middle" }, clock(at * 1000, false)));
@@ -146,7 +152,7 @@ export class Chart {
         "li",
         {},
         flows.length > 1 ? s("svg", { width: 22, height: 8, "aria-hidden": "true" }, s("path", { class: `series line-${number}`, d: "M1 4H21" })) : null,
-        h("span", { class: "legend-name", title: flow }, flow),
+        h("span", { class: "legend-name", title: flow }, flowName(flow)),
         h("b", {}, value === null || value === undefined ? UNKNOWN : show(value)),
       );
     });
@@ -154,6 +160,8 @@ export class Chart {
       const x = this.x(this.at);
       dots.unshift(s("path", { class: "crosshair", d: `M${x} ${TOP}V${HEIGHT - BOTTOM}` }));
     }
+    // Figures of now change all the time; those that somebody asks for are read out.
+    this.legend.setAttribute("aria-live", this.at === null ? "off" : "polite");
     put(this.cursor, dots);
     put(this.legend, rows, this.options.more ? h("li", { class: "muted" }, this.options.more) : null);
     this.moment.textContent = this.at === null ? "now" : `${clock(this.at * 1000)} UTC`;

@@ -2,6 +2,7 @@
 
 import { Failure, flowPath, post } from "./api.js";
 import { h, put } from "./dom.js";
+import { flowName } from "./format.js";
 import { permission } from "./store.js";
 
 const WORDS = {
@@ -21,7 +22,7 @@ export function commandButton(word, what, told) {
   }, label);
 }
 
-const nameOf = ({ flow, part, topic }) => (topic ? `topic ${topic} of ${flow}` : part ? `${part} of ${flow}` : `flow ${flow}`);
+const nameOf = ({ flow, part, topic }) => (topic ? `topic ${topic} of ${flowName(flow)}` : part ? `${part} of ${flowName(flow)}` : `flow ${flowName(flow)}`);
 
 function confirm(word, what, told, opener) {
   const [label, done, text] = WORDS[word];

@@ -69,6 +69,33 @@ export function empty(title, text = "") {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), text ? h("p", {}, text) : null);
 }
 
+let pressed = false;
+let waiting = [];
+for (const name of ["pointerup", "pointercancel"]) {
+  addEventListener(name, () => {
+    pressed = false;
+    // A click comes behind it, and must find the element that was pressed.
+    setTimeout(() => {
+      const runs = waiting;
+      waiting = [];
+      for (const run of runs) run();
+    }, 0);
+  }, true);
+}
+addEventListener("pointerdown", () => { pressed = true; }, true);
+
+/** Run at once, or if a button is being pressed, when it was let go: else the click would be lost. */
+export function whenReleased(run) {
+  if (pressed) waiting.push(run);
+  else run();
+}
+
+/** Whether somebody has selected text in an element, perhaps to copy it: it should stay. */
+export function selectedIn(element) {
+  const selection = getSelection();
+  return selection !== null && !selection.isCollapsed && element.contains(selection.anchorNode);
+}
+
 /** Call `run` when nothing called for a while. */
 export function later(run, milliseconds) {
   let timer = 0;

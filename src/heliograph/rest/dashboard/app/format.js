@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 
 export const UNKNOWN = "–";
 const WHOLE = new Intl.NumberFormat("en-US");
+const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
 let skewMs = 0;
 
 /** The server's clock counts: times that it gives are compared with its own. */
@@ -13,6 +14,9 @@ export function setServerTime(ms) {
 }
 
 export const now = () => Date.now() + skewMs;
+
+/** A->B as people write it. */
+export const flowName = (name) => name.replace("->", " → ");
 
 /** 950, 12.3k, 4.56M: as the terminal shows it. */
 export function amount(value) {
@@ -35,6 +39,8 @@ export function bytes(value) {
   return `${Math.round(value)} B`;
 }
 
+export const byteRate = (value) => (value === null || value === undefined ? UNKNOWN : `${bytes(value)}/s`);
+
 /** 0.4 s, 34 s, 5 min, 3.2 h. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return UNKNOWN;
@@ -49,10 +55,17 @@ export function count(number, one, many = `${one}s`) {
   return `${whole(number)} ${number === 1 ? one : many}`;
 }
 
+/** Whole units: nobody needs a tenth of a minute of what is gone. */
+function coarse(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`;
+  return seconds < 48 * 3600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
+}
+
 function relative(ms) {
   const away = (now() - ms) / 1000;
   if (Math.abs(away) < 1.5) return "now";
-  return away > 0 ? `${duration(Math.round(away))} ago` : `in ${duration(Math.round(-away))}`;
+  return away > 0 ? `${coarse(away)} ago` : `in ${coarse(-away)}`;
 }
 
 /** A time as a <time> element: relative, absolute on hover, kept up to date by `tick`. */
@@ -70,6 +83,13 @@ export function absolute(ms) {
 /** Hours, minutes and seconds in UTC, as in the log. */
 export function clock(ms, seconds = true) {
   return new Date(ms).toISOString().slice(11, seconds ? 19 : 16);
+}
+
+/** The clock, and the day before it if that is not today. */
+export function dayAndClock(ms) {
+  const [at, today] = [new Date(ms), new Date(now())];
+  const same = at.toISOString().slice(0, 10) === today.toISOString().slice(0, 10);
+  return same ? clock(ms) : `${MONTHS[at.getUTCMonth()]} ${at.getUTCDate()} ${clock(ms, false)}`;
 }
 
 /** Bring all relative times below an element up to date. */

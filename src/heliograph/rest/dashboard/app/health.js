@@ -1,6 +1,6 @@
 // A flow in a word, and the mirror in a sentence. The words are those of the terminal's table.
 
-import { count } from "./format.js";
+import { count, flowName } from "./format.js";
 import { isTrouble } from "./advice.js";
 
 /**
@@ -43,20 +43,19 @@ export function sentenceOf(flows) {
   const bad = all.filter(([, condition]) => condition.kind === "bad");
   const total = flows.length;
   if (bad.length) {
-    const named = bad.slice(0, 2).map(([flow, condition]) => `${flow.flow} has ${told(condition)}`);
-    const more = bad.length > 2 ? `, and ${bad.length - 2} more` : "";
-    const head = total === 1 ? "The flow needs you" : `${bad.length} of ${total} flows ${bad.length === 1 ? "needs" : "need"} you`;
-    return { kind: "bad", text: `${head}: ${named.join("; ")}${more}` };
+    const [[flow, condition]] = bad;
+    const text = `${bad.length} of ${total} flows ${bad.length === 1 ? "needs" : "need"} attention`;
+    return { kind: "bad", text: bad.length > 1 ? text : `${flowName(flow.flow)} needs attention: ${told(condition)}` };
   }
   const warned = all.filter(([, condition]) => condition.kind === "warn");
   if (warned.length) {
     const [flow, condition] = warned[0];
     const more = warned.length > 1 ? `, and ${warned.length - 1} more` : "";
-    return { kind: "warn", text: `${warned.length} of ${total} flows ${warned.length === 1 ? "has" : "have"} something to say: ${flow.flow} ${condition.label}${more}` };
+    return { kind: "warn", text: `${warned.length} of ${total} flows ${warned.length === 1 ? "has" : "have"} something to say: ${flowName(flow.flow)} ${condition.label}${more}` };
   }
   const other = all.filter(([, condition]) => condition.kind === "busy" || condition.kind === "quiet");
   if (other.length) {
-    const first = other.slice(0, 3).map(([flow, condition]) => `${flow.flow} ${condition.label}`);
+    const first = other.slice(0, 3).map(([flow, condition]) => `${flowName(flow.flow)} ${condition.label}`);
     const fine = total - other.length;
     const head = fine ? `${count(fine, "flow")} in step; ` : "";
     const more = other.length > 3 ? `, and ${other.length - 3} more` : "";

@@ -4,9 +4,9 @@
 // are level, and their labels have a line of their own, however many there are. A graph that is no
 // star is drawn as several, the greatest first.
 
-const ROW = 62;
-const LANE = 50;
-const GAP = 14;
+const ROW = 72;
+const LANE = 64;
+const GAP = 18;
 const NARROW = 620;
 
 /** [{hub, spokes: [{name, flows}]}]: every flow is in exactly one star. */
@@ -51,7 +51,7 @@ function sides(spokes, narrow) {
   return onlyIn.length ? [onlyIn, []] : [[], rest];
 }
 
-const heightOf = (spoke) => Math.max(ROW, spoke.flows.length * LANE + 12);
+const heightOf = (spoke) => Math.max(ROW, spoke.flows.length * LANE + 8);
 const sum = (column) => column.reduce((total, spoke) => total + heightOf(spoke) + GAP, -GAP);
 
 /** Boxes {name, x, y, width, height} and arrows {id, x1, x2, y}, in a picture of `width`. */
@@ -63,7 +63,7 @@ export function layout(flows, width) {
   for (const { hub, spokes } of starsOf(flows)) {
     const [before, behind] = sides(spokes, narrow);
     const columns = 1 + (before.length ? 1 : 0) + (behind.length ? 1 : 0);
-    const used = columns === 2 ? Math.min(width, 820) : Math.min(width, 1240);
+    const used = columns === 2 ? Math.min(width, 1040) : Math.min(width, 1240);
     const start = (width - used) / 2;
     const box = Math.round(Math.max(76, Math.min(190, used * (columns === 2 ? 0.24 : 0.15))));
     const height = Math.max(ROW, before.length ? sum(before) : 0, behind.length ? sum(behind) : 0);

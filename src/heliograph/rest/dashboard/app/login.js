@@ -1,11 +1,18 @@
 // The login form. What is typed is kept in this tab's session storage, and only if it was right.
 
 import { get, login } from "./api.js";
-import { choice, h, put } from "./dom.js";
+import { choice, empty, h, put } from "./dom.js";
 
-/** Show the form in `main`; `done` is called when the mirror knows the caller. */
-export function askLogin(main, message, done) {
-  let kind = "password";
+const WAYS = { basic: "Password", bearer: "Token" };
+
+/** Show the form in `main`; `ways` are those that the mirror takes. `done` is called when it knows the caller. */
+export function askLogin(main, message, ways, done) {
+  const offered = Object.entries(WAYS).filter(([way]) => ways.includes(way));
+  if (!offered.length) {
+    put(main, h("section", { class: "card login" }, empty("This mirror does not know you", "It asks for a client certificate: add one to the browser, and load the page again.")));
+    return;
+  }
+  let [[kind]] = offered;
   const problem = h("p", { class: "problem", role: "alert" }, message);
   const form = h("form", { class: "card login" });
   const field = (id, label, type, complete) =>
@@ -13,13 +20,13 @@ export function askLogin(main, message, done) {
 
   function draw() {
     put(form,
-      h("h1", {}, "Log in"),
-      h("p", { class: "muted" }, "With a name and a password, or a token, of this mirror's REST API."),
-      choice("Way to log in", [["password", "Password"], ["token", "Token"]], kind, (value) => {
+      h("img", { src: "icon.svg", alt: "", width: 44, height: 44 }),
+      h("div", {}, h("h1", {}, "Log in"), h("p", { class: "muted" }, "As a user of this mirror's REST API.")),
+      offered.length > 1 ? choice("Way to log in", offered, kind, (value) => {
         kind = value;
         draw();
-      }),
-      kind === "password" ? [field("user", "Name", "text", "username"), field("password", "Password", "password", "current-password")] : field("token", "Token", "password", "off"),
+      }) : null,
+      kind === "basic" ? [field("user", "Name", "text", "username"), field("password", "Password", "password", "current-password")] : field("token", "Token", "password", "off"),
       problem, h("button", { type: "submit", class: "primary" }, "Log in"));
     form.querySelector("input").focus();
   }
@@ -27,15 +34,14 @@ export function askLogin(main, message, done) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const given = new FormData(form);
-    if (kind === "password") login.password(given.get("user"), given.get("password"));
+    if (kind === "basic") login.password(given.get("user"), given.get("password"));
     else login.token(given.get("token").trim());
     try {
       await get("me");
     } catch (error) {
       login.forget();
-      problem.textContent = error.status === 401
-        ? kind === "password" ? "Wrong name or password." : "This token is not known here."
-        : error.message;
+      const wrong = kind === "basic" ? "Wrong name or password." : "This token is not known here.";
+      problem.textContent = error.status === 401 ? wrong : error.message;
       form.querySelector("input").focus();
       return;
     }

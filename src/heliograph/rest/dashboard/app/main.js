@@ -1,70 +1,96 @@
 // The page as a whole: who is logged in, which view is shown, whether the mirror answers.
 
 import { login } from "./api.js";
-import { empty, h, put, say } from "./dom.js";
-import { clock, tick } from "./format.js";
+import { empty, h, put, s, say } from "./dom.js";
+import { flowView, TABS } from "./flow.js";
+import { clock, flowName, tick, when } from "./format.js";
+import { whereNow } from "./links.js";
 import { askLogin } from "./login.js";
+import { overview } from "./overview.js";
 import { begin, end, on, store } from "./store.js";
-import { flowView, global, overview } from "./views.js";
 
-const GLOBAL = { topics: "Topics", groups: "Groups", jobs: "Jobs", events: "Events", configuration: "Configuration" };
 const main = document.getElementById("main");
+const element = (id) => document.getElementById(id);
+const GLOBAL = Object.entries(TABS).filter(([key]) => key !== "partitions");
 let view = null;
 
+/** A tab's content, of all flows. */
+function global(key) {
+  const [title, make] = TABS[key];
+  const panel = make(null);
+  return { element: h("div", { class: "stack" }, h("h1", {}, title), h("section", { class: "card" }, panel.element)), close: () => panel.close() };
+}
+
 function route() {
-  if (!store.me || location.hash === "#main") return;
-  const [, first = "", name = "", tab = "partitions"] = location.hash.split("/");
+  if (!store.me) return;
+  const [first = "", name = "", tab, about] = whereNow();
+  const isGlobal = GLOBAL.some(([key]) => key === first);
   view?.close();
-  if (first === "flow") view = flowView(decodeURIComponent(name), tab);
-  else view = GLOBAL[first] ? global(first) : overview();
+  if (first === "flow") view = flowView(name, tab, about);
+  else view = isGlobal ? global(first) : overview();
   put(main, view.element);
-  put(document.getElementById("nav"), [["", "Overview"], ...Object.entries(GLOBAL)].map(([key, title]) =>
-    h("a", { href: `#/${key}`, "aria-current": key === (GLOBAL[first] || first === "flow" ? first : "") ? "page" : null }, title)));
-  document.title = first === "flow" ? `${decodeURIComponent(name)} · Heliograph` : "Heliograph";
+  const current = isGlobal ? first : "";
+  const links = [["", ["Overview"]], ...GLOBAL];
+  put(element("nav"), links.map(([key, [title]]) =>
+    h("a", { href: `#/${key}`, "data-key": `nav:${key}`, "aria-current": key === current ? "page" : null }, title)));
+  document.title = `${first === "flow" ? flowName(name) : isGlobal ? TABS[first][0] : "Overview"} · Heliograph`;
 }
 
 function connection() {
-  const pill = document.getElementById("connection");
+  const pill = element("connection");
   const lost = store.lostAt !== null;
   const long = lost && Date.now() - store.lostAt > 10000;
   pill.className = `pill ${!store.me ? "" : store.live ? "ok" : long ? "bad" : "warn"}`;
-  say(pill, !store.me ? "" : store.live ? "live" : long ? `not reachable since ${clock(store.lostAt)} UTC` : "reconnecting");
+  say(pill, !store.me ? "" : store.live ? "Live" : long ? `Not reachable since ${clock(store.lostAt)} UTC` : "Connecting");
 }
 
-function denied(message = "") {
+function known(yes) {
+  element("nav").hidden = !yes;
+  element("logout").hidden = login.value === null || !yes;
+  say(element("who"), yes && store.me.logins.length ? `${store.me.name} · ${store.me.role}` : "");
+  put(element("foot"), yes ? [`Heliograph ${store.me.version}`, store.startedAt ? [" · running since ", when(store.startedAt)] : null, " · times are UTC"] : []);
+  connection();
+}
+
+function denied(message, ways) {
+  const before = login.value !== null && store.me !== null;
   end();
   view?.close();
   view = null;
-  const known = login.value !== null && store.me !== null;
   store.me = null;
   login.forget();
-  document.getElementById("nav").hidden = true;
-  document.getElementById("logout").hidden = true;
-  say(document.getElementById("who"), "");
-  connection();
-  askLogin(main, message || (known ? "Your login is not valid any more." : ""), start);
+  known(false);
+  document.title = "Log in · Heliograph";
+  askLogin(main, message || (before ? "Your login is not valid any more." : ""), ways, start);
 }
 
 async function start() {
   try {
-    await begin(() => denied());
+    await begin((failure) => denied("", failure.logins));
   } catch (error) {
-    if (error.status === 401) return denied();
-    put(main, h("section", { class: "card" }, empty("The mirror does not answer", error.message), h("p", { class: "center" }, h("button", { type: "button", onclick: start }, "Try again"))));
+    if (error.status === 401) return denied("", error.logins);
+    put(main, h("section", { class: "card" }, empty("The mirror does not answer", error.message),
+      h("p", { class: "center" }, h("button", { type: "button", onclick: start }, "Try again"))));
     return;
   }
-  say(document.getElementById("who"), store.me.logins.length ? `${store.me.name} · ${store.me.role}` : "");
-  document.getElementById("logout").hidden = login.value === null;
-  document.getElementById("nav").hidden = false;
-  connection();
+  known(true);
   route();
 }
 
+const SUN = "M12 4V2M12 22v-2M4 12H2M22 12h-2M6.300 6.300 4.900 4.900M19.100 19.100l-1.400-1.400M6.300 17.700l-1.400 1.400M19.100 4.900l-1.400 1.400M16.500 12a4.500 4.500 0 1 1-9 0 4.500 4.500 0 0 1 9 0z";
+const MOON = "M20.500 14.500A8.500 8.500 0 0 1 9.500 3.500a8.500 8.500 0 1 0 11 11z";
+
 function theme() {
-  const button = document.getElementById("theme");
+  const button = element("theme");
   const root = document.documentElement;
-  const dark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const show = () => say(button, dark() ? "Light" : "Dark");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const show = () => {
+    const label = dark() ? "Light theme" : "Dark theme";
+    button.setAttribute("aria-label", label);
+    button.setAttribute("title", label);
+    put(button, s("svg", { viewBox: "0 0 24 24", width: 20, height: 20, "aria-hidden": "true", class: "line-icon" }, s("path", { d: dark() ? SUN : MOON })));
+  };
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
     try {
@@ -74,24 +100,31 @@ function theme() {
     }
     show();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  system.addEventListener("change", show);
   show();
 }
 
-document.getElementById("skip").addEventListener("click", (event) => {
+element("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-document.getElementById("logout").addEventListener("click", () => denied("You are logged out."));
+element("logout").addEventListener("click", () => {
+  const ways = store.me?.logins ?? [];
+  denied("You are logged out.", ways);
+});
 addEventListener("hashchange", () => {
+  const tabs = document.querySelector("#tab");
+  const [first, name, tab] = whereNow();
+  const sameFlow = first === "flow" && tab && tabs?.querySelector(".tabs")?.getAttribute("aria-label") === `Of flow ${name}`;
   route();
+  if (sameFlow) return document.querySelector("#tab .tabs [aria-current]")?.focus({ preventScroll: true });
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
 });
 on("connection", connection);
 setInterval(() => {
   if (document.hidden) return;
-  tick(main);
+  tick(document.body);
   connection();
 }, 1000);
 theme();

@@ -2,11 +2,10 @@
 // Streams are open only while somebody can see the page.
 
 import { Stream, get } from "./api.js";
+import { whenReleased } from "./dom.js";
 
 /** As many events as the mirror keeps. */
 const MOST_EVENTS = 1000;
-/** A page that was hidden for so long lets its streams go. */
-const HIDDEN_MS = 10000;
 
 export const store = {
   me: null,
@@ -23,7 +22,6 @@ export const store = {
 
 const listeners = new Map();
 let streams = [];
-let hiddenTimer = 0;
 let lastEvent = null;
 let onDenied = () => {};
 
@@ -52,8 +50,8 @@ export function permission() {
 
 export async function begin(denied) {
   onDenied = denied;
-  store.me = await get("me");
-  const snapshot = await get("snapshot");
+  const [me, snapshot] = await Promise.all([get("me"), get("snapshot")]);
+  store.me = me;
   takeSnapshot(snapshot);
   lastEvent = null;
   store.events = [];
@@ -79,16 +77,18 @@ function follow() {
       if (again) tell("again");
     },
     lost: (failure) => {
-      if (failure.status === 401) return onDenied();
+      if (failure.status === 401) return onDenied(failure);
       store.live = false;
       store.lostAt ??= Date.now();
       tell("connection");
     },
     event: (name, data) => {
       if (name !== "flows") return;
-      store.flows = data;
-      store.version += 1;
-      tell("flows");
+      whenReleased(() => {
+        store.flows = data;
+        store.version += 1;
+        tell("flows");
+      });
     },
   });
   const events = new Stream(`events/stream?after=${after}`, { event: take });
@@ -120,18 +120,21 @@ async function refreshEngine() {
 }
 
 export function end() {
-  clearTimeout(hiddenTimer);
   for (const stream of streams) stream.close();
   streams = [];
 }
 
-document.addEventListener("visibilitychange", () => {
-  clearTimeout(hiddenTimer);
+/** Browsers open few connections to one place: a page that nobody sees must not keep any. */
+function seenOrNot(seen) {
   if (!store.me) return;
-  if (document.hidden) {
-    hiddenTimer = setTimeout(end, HIDDEN_MS);
-  } else if (!streams.length) {
+  if (!seen) end();
+  else if (!streams.length) {
     follow();
     tell("again");
   }
-});
+}
+
+document.addEventListener("visibilitychange", () => seenOrNot(!document.hidden));
+// A page that was left may be kept, streams and all, for the way back.
+addEventListener("pagehide", () => seenOrNot(false));
+addEventListener("pageshow", (event) => event.persisted && seenOrNot(true));

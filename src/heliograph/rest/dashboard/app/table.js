@@ -1,18 +1,18 @@
 // A table whose rows the mirror sorts, filters and cuts into pages. The page never has all of them.
 
 import { get } from "./api.js";
-import { empty, h, later, put } from "./dom.js";
+import { empty, h, later, put, selectedIn, whenReleased } from "./dom.js";
 import { count, whole } from "./format.js";
 import { on, store } from "./store.js";
 
-const PAGE = 50;
+const PAGE = 25;
 /** A table that is looked at is asked for again so often at most, and only if there is news. */
 const EVERY_MS = 10000;
 
 /**
  * options: path, name (of the list in the answer), noun, fixed (parameters), sort (first),
  * columns: [{title, sort, class, cell(row)}], detail(row) -> nodes under a row or null,
- * filters: [{label, key, value(text)}], bar: nodes, nothing: [title, text], key(row).
+ * filters: [{label, key, value(text), first}], bar: nodes, nothing: [title, text], key(row).
  */
 export class Table {
   constructor(options) {
@@ -39,10 +39,11 @@ export class Table {
     this.closed = true;
   }
 
-  filter({ label, key, value }) {
+  filter({ label, key, value, first = "" }) {
+    if (first) this.parameters[key] = value(first);
     const change = later((text) => this.set({ [key]: text ? value(text) : "" }), 250);
     return h("label", { class: "field" }, h("span", {}, label), h("input", {
-      type: "search", autocomplete: "off", spellcheck: "false", name: key, oninput: (event) => change(event.target.value.trim()),
+      type: "search", autocomplete: "off", spellcheck: "false", name: key, value: first, oninput: (event) => change(event.target.value.trim()),
     }));
   }
 
@@ -71,7 +72,7 @@ export class Table {
 
   perhaps() {
     if (document.hidden || this.seen === store.version || performance.now() - this.loaded < EVERY_MS) return;
-    if (this.element.isConnected) this.load();
+    if (this.element.isConnected && !selectedIn(this.element)) this.load();
   }
 
   async load() {
@@ -84,7 +85,7 @@ export class Table {
       if (this.closed) return;
       const rows = found[this.options.name];
       if (!rows.length && found.total && this.parameters.offset) return this.set({ offset: 0 });
-      this.show(rows, found.total);
+      whenReleased(() => this.closed || this.show(rows, found.total));
     } catch (error) {
       if (error.name !== "AbortError" && !this.closed) this.fail(error.message);
     }

@@ -51,7 +51,7 @@ export function topology(choose) {
     const room = Math.abs(x2 - x1) - 20;
     const parts = {
       narrow, room,
-      above: s("text", { class: "figure", x: middle, y: y - 12, "text-anchor": "middle" }),
+      above: s("text", { class: "figure rate", x: middle, y: y - 12, "text-anchor": "middle" }),
       below: s("text", { class: "figure lag", x: middle, y: y + 22, "text-anchor": "middle" }),
       badge: s("g", { transform: `translate(${middle - 8} ${y - 8})`, class: "badge" }),
       title: s("title"),
@@ -70,7 +70,7 @@ export function topology(choose) {
         },
       },
       parts.title,
-      s("rect", { class: "target", x: Math.min(x1, x2) + 3, y: y - 25, width: Math.abs(x2 - x1) - 6, height: 50, rx: 8 }),
+      s("rect", { class: "target", x: Math.min(x1, x2) + 3, y: y - 30, width: Math.abs(x2 - x1) - 6, height: 60, rx: 8 }),
       s("path", { class: "line", d: `M${from} ${y}H${to - direction * 9}` }),
       s("path", { class: "moving", d: `M${from} ${y}H${to - direction * 9}` }),
       s("path", { class: "head", d: `M${to - direction * 11} ${y - 6}L${to} ${y}L${to - direction * 11} ${y + 6}Z` }),
@@ -87,16 +87,17 @@ export function topology(choose) {
     const copies = flow.parts.copying !== undefined || !Object.keys(flow.parts).length;
     const moving = (flow.records_per_second ?? 0) > 0;
     parts.group.setAttribute("class", `arrow ${condition.kind} ${condition.shape}${moving ? " flowing" : ""}`);
-    const rate = `${amount(flow.records_per_second)} rec/s`;
+    const known = flow.records_per_second !== null;
+    const rate = known ? `${amount(flow.records_per_second)} rec/s` : "";
     const size = flow.bytes_per_second === null ? "" : `${bytes(flow.bytes_per_second)}/s`;
     const late = flow.lag_records ? ` · ${duration(flow.lag_seconds)}` : "";
     const lag = `lag ${amount(flow.lag_records)}${flow.unmeasured ? "+" : ""}${late}`;
     const wide = `${rate}${size ? ` · ${size}` : ""}`;
     const healthy = condition.label === "in step" || condition.label === "mirroring";
     say(parts.above, !copies ? "" : fits(wide, parts.room) ? wide : rate);
-    const told = healthy ? lag : copies ? `${condition.label} · ${lag}` : condition.label;
+    const told = healthy ? lag : copies && flow.lag_records !== null ? `${condition.label} · ${lag}` : condition.label;
     say(parts.below, fits(told, parts.room) ? told : healthy ? lag : cut(condition.label, parts.room));
-    const sentence = `${flow.source} to ${flow.target}: ${condition.label}, ${wide}, ${lag}. Opens flow ${flow.flow}.`;
+    const sentence = `${flow.source} to ${flow.target}: ${condition.label}, ${wide || "no rate known"}, ${lag}. Opens flow ${flow.flow}.`;
     parts.group.setAttribute("aria-label", sentence);
     say(parts.title, `${flow.flow}: ${condition.label}`);
     if (parts.shown !== condition.shape + condition.kind) {
