@@ -36,12 +36,17 @@ const FLOW = {
   starting: "It connects, or Spark starts. The reason says what is awaited.",
   paused: "It was paused. Its lag is measured on. Resume it when it should go on.",
   "standing by": "Another mirror has the flow. The figures show that one's work. Nothing has to be done.",
-  failed: "It could not be started, for the reason that is shown. It is tried again by itself.",
+  failed: "Do what the reason says. Nothing has to be restarted: it is tried again by itself.",
   stopped: "It was stopped, and stays so until the mirror is started again.",
 };
 
+const FLOW_CODE = {
+  "cluster.unreachable": "Check that the cluster's brokers run, and that this machine reaches them. It is tried again by itself.",
+};
+
 export const meaningOf = (state) => MEANING[state] ?? "";
-export const flowAdvice = (state) => FLOW[state] ?? "";
+/** What to do about a flow; empty while it runs. */
+export const flowAdvice = ({ state, code }) => FLOW_CODE[code] ?? FLOW[state] ?? "";
 
 /** What to do about a partition; empty if there is nothing to do. */
 export function adviceFor({ state, code }) {

@@ -3,7 +3,7 @@
 import { adviceFor, flowAdvice } from "./advice.js";
 import { flowPath, get } from "./api.js";
 import { h, put, selectedIn, whenReleased } from "./dom.js";
-import { flowName, when } from "./format.js";
+import { flowName, lasting, when } from "./format.js";
 import { stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
 import { on, store } from "./store.js";
@@ -60,22 +60,22 @@ export function attention() {
 function item({ state, title, href, flow, since, next, reason, advice }) {
   return h("li", {},
     h("div", { class: "attention-head" }, stateBadge(state), h("a", { href, "data-key": `attention:${href}` }, title),
-      h("span", { class: "muted" }, flow ? `${flow} · ` : "", since ? ["since ", when(since)] : null, next ? [" · next try ", when(next)] : null)),
+      h("span", { class: "muted" }, flow ? `${flow} · ` : "", since, next ? [" · next try ", when(next)] : null)),
     h("p", { class: "reason" }, reason),
     advice ? h("p", { class: "advice" }, h("b", {}, "What to do: "), advice) : null);
 }
 
 const ofFlow = ({ flow, life }) => item({
-  state: life.state, title: flowName(flow), href: linkTo(flow), since: life.since, next: life.next_try,
-  reason: life.reason, advice: flowAdvice(life.state),
+  state: life.state, title: flowName(flow), href: linkTo(flow), since: lasting(life.since), next: life.next_try,
+  reason: life.reason, advice: flowAdvice(life),
 });
 
 const ofPartition = ({ flow }, row) => item({
   state: row.state, title: `${row.topic}-${row.partition}`, href: linkTo(flow, "partitions", row.topic), flow: flowName(flow),
-  since: row.since, next: row.next_try, reason: row.reason, advice: adviceFor(row),
+  since: lasting(row.since), next: row.next_try, reason: row.reason, advice: adviceFor(row),
 });
 
 const ofJob = ({ flow }, job) => item({
-  state: "failed", title: job.description, href: linkTo(flow, "jobs"), since: job.last_run, next: job.next_run, reason: job.error,
+  state: "failed", title: job.description, href: linkTo(flow, "jobs"), since: ["ran ", when(job.last_run)], next: job.next_run, reason: job.error,
   advice: "Do what the message says. The job runs again by itself.",
 });

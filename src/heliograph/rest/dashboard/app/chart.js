@@ -199,6 +199,6 @@ function marks(start, end, width) {
   const most = Math.max(2, Math.floor((width - LEFT) / 90));
   const step = [60, 120, 300, 600, 900, 1200, 1800, 3600].find((each) => (end - start) / each <= most) ?? 3600;
   const found = [];
-  for (let at = Math.ceil((start + 25) / step) * step; at <= end - 12; at += step) found.push(at);
+  for (let at = Math.ceil((start + 25) / step) * step; at <= end - ((end - start) * 18) / (width - LEFT); at += step) found.push(at);
   return found;
 }

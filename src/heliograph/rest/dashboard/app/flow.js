@@ -5,7 +5,7 @@ import { charts } from "./charts.js";
 import { commandButton } from "./commands.js";
 import { empty, h, put } from "./dom.js";
 import { events } from "./events.js";
-import { amount, byteRate, duration, flowName, when, whole, UNKNOWN } from "./format.js";
+import { amount, byteRate, duration, flowName, lasting, when, whole, UNKNOWN } from "./format.js";
 import { conditionOf } from "./health.js";
 import { conditionBadge, stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
@@ -43,7 +43,7 @@ export function flowView(name, tab, about) {
     const flow = flowNamed(name);
     if (!flow) return;
     const { state, reason, next_try: next } = flow.life;
-    const advice = state === "running" ? "" : flowAdvice(state);
+    const advice = flowAdvice(flow.life);
     put(title, h("h1", { title: name }, flowName(name)), conditionBadge(conditionOf(flow)));
     put(figures, reason ? h("p", { class: "reason" }, reason, next ? h("span", { class: "muted" }, " Next try ", when(next), ".") : null) : null,
       advice ? h("p", { class: "advice" }, h("b", {}, "What to do: "), advice) : null, factsOf(flow));
@@ -94,8 +94,7 @@ function factsOf(flow) {
   return facts(
     ["Lag", `${whole(flow.lag_records)}${flow.unmeasured ? "+" : ""} records`],
     ["Behind", duration(flow.lag_seconds)],
-    ["Throughput", `${amount(flow.records_per_second)} rec/s`],
-    ["", byteRate(flow.bytes_per_second)],
+    ["Throughput", `${amount(flow.records_per_second)} rec/s · ${byteRate(flow.bytes_per_second)}`],
     ["Mirrored", `${amount(flow.records_total)} records`],
     ["Canary latency", canary ? duration(canary.latency_seconds) : UNKNOWN],
     ["Clock skew", skew === null || skew === undefined ? UNKNOWN : `${skew < 0 ? "−" : ""}${duration(Math.abs(skew))}`],
@@ -107,7 +106,7 @@ function factsOf(flow) {
 function partCard(flow, part, life, tell) {
   return h("div", { class: "part" },
     h("div", { class: "part-head" }, h("h3", {}, part), stateBadge(life.state)),
-    h("p", { class: "muted" }, "since ", when(life.since), life.next_try ? [", tried again ", when(life.next_try)] : null),
+    h("p", { class: "muted" }, lasting(life.since), life.next_try ? [", tried again ", when(life.next_try)] : null),
     life.reason ? h("p", { class: "reason" }, life.reason) : null,
     h("div", { class: "buttons small" }, commandButton(life.state === "paused" ? "resume" : "pause", { flow, part }, tell),
       commandButton("restart", { flow, part }, tell)));

@@ -62,18 +62,22 @@ function coarse(seconds) {
   return seconds < 48 * 3600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-function relative(ms) {
+function relative(ms, lasting) {
   const away = (now() - ms) / 1000;
+  if (lasting) return `for ${coarse(Math.max(0, away))}`;
   if (Math.abs(away) < 1.5) return "now";
   return away > 0 ? `${coarse(away)} ago` : `in ${coarse(-away)}`;
 }
 
 /** A time as a <time> element: relative, absolute on hover, kept up to date by `tick`. */
-export function when(iso) {
+export function when(iso, lasting = false) {
   if (!iso) return UNKNOWN;
   const ms = Date.parse(iso);
-  return h("time", { datetime: iso, title: absolute(ms), "data-ms": ms }, relative(ms));
+  return h("time", { datetime: iso, title: absolute(ms), "data-ms": ms, "data-lasting": lasting }, relative(ms, lasting));
 }
+
+/** How long something has been so: "for 3 min". */
+export const lasting = (iso) => when(iso, true);
 
 export function absolute(ms) {
   const text = new Date(ms).toISOString();
@@ -95,7 +99,7 @@ export function dayAndClock(ms) {
 /** Bring all relative times below an element up to date. */
 export function tick(root) {
   for (const element of root.querySelectorAll("time[data-ms]")) {
-    const text = relative(Number(element.dataset.ms));
+    const text = relative(Number(element.dataset.ms), element.dataset.lasting !== undefined);
     if (element.textContent !== text) element.textContent = text;
   }
 }

@@ -33,6 +33,9 @@ function route() {
   const links = [["", ["Overview"]], ...GLOBAL];
   put(element("nav"), links.map(([key, [title]]) =>
     h("a", { href: `#/${key}`, "data-key": `nav:${key}`, "aria-current": key === current ? "page" : null }, title)));
+  // On a phone the views do not fit side by side.
+  const chosen = element("nav").querySelector("[aria-current]");
+  if (chosen) element("nav").scrollLeft = chosen.offsetLeft - element("nav").clientWidth / 2;
   document.title = `${first === "flow" ? flowName(name) : isGlobal ? TABS[first][0] : "Overview"} · Heliograph`;
 }
 
@@ -75,6 +78,12 @@ async function start() {
   }
   known(true);
   route();
+  showAbout();
+}
+
+/** Whoever follows a link to some rows of a flow wants to see them. */
+function showAbout() {
+  if (whereNow()[3]) element("tab")?.scrollIntoView();
 }
 
 const SUN = "M12 4V2M12 22v-2M4 12H2M22 12h-2M6.300 6.300 4.900 4.900M19.100 19.100l-1.400-1.400M6.300 17.700l-1.400 1.400M19.100 4.900l-1.400 1.400M16.500 12a4.500 4.500 0 1 1-9 0 4.500 4.500 0 0 1 9 0z";
@@ -120,6 +129,7 @@ addEventListener("hashchange", () => {
   if (sameFlow) return document.querySelector("#tab .tabs [aria-current]")?.focus({ preventScroll: true });
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
+  showAbout();
 });
 on("connection", connection);
 setInterval(() => {

@@ -19,7 +19,7 @@ export const flowColumn = (flow) =>
 
 /** Names and values beneath each other. */
 export function facts(...pairs) {
-  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name || "\u00a0"), h("dd", {}, value))));
+  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
 function offsets(shift) {

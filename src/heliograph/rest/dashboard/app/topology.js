@@ -102,7 +102,8 @@ export function topology(choose) {
     say(parts.title, `${flow.flow}: ${condition.label}`);
     if (parts.shown !== condition.shape + condition.kind) {
       parts.shown = condition.shape + condition.kind;
-      put(parts.badge, condition.shape === "running" ? [] : sign(condition.shape, condition.kind));
+      const ring = s("circle", { class: "ring", cx: 8, cy: 8, r: 13 });
+      put(parts.badge, condition.shape === "running" ? [] : [ring, sign(condition.shape, condition.kind)]);
     }
   }
 
