@@ -42,7 +42,8 @@ def server(partitions, seconds):
     """The process and the address of a synthetic mirror."""
     command = [sys.executable, str(Path(__file__).with_name("synthetic.py")), "--port", "0",
                "--partitions", str(partitions), "--seconds", str(seconds)]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # fmt: skip
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, text=True, stdout=pipe, stderr=quiet) as process:
         try:
             line = next(line for line in process.stdout if "/dashboard/" in line)
             yield psutil.Process(process.pid), line.split()[0]
@@ -66,7 +67,9 @@ def paints(page, url, repeat):
         for _ in range(repeat):
             page.cdp("Network.clearBrowserCache")
             page.open(url + address)
-            at = page.until(lambda name=name: page.run("return window.shown[arguments[0]]", name), name)
+            at = page.until(
+                lambda name=name: page.run("return window.shown[arguments[0]]", name), name
+            )
             found[name].append(at)
             found["first paint"].append(page.run(PAINT))
     return found

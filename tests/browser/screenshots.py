@@ -16,18 +16,25 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 #: 2026-11-18 09:41:12 UTC.
 NOW = 1_794_994_872.0
 FLOW = f"flow/{quote(MAIN)}"
-DESK, PHONE = (1280, 920), (390, 844)
+DESK, PHONE = (1180, 800), (390, 844)
 #: Picture: address, what it shows when it is complete, theme, screen.
 PICTURES = {
-    "overview": ("", ".attention", "light", (1280, 1320)),
-    "overview-dark": ("", ".attention", "dark", (1280, 1320)),
-    "flow": (FLOW, "#tab .reason", "light", (1280, 1000)),
+    "overview": ("", ".attention", "light", (1180, 1010)),
+    "overview-dark": ("", ".attention", "dark", (1180, 1010)),
+    "flow": (FLOW, "#tab .reason", "light", (1180, 1010)),
     "groups": ("groups", "tbody .name", "light", DESK),
-    "jobs": ("jobs", "tbody .reason", "dark", DESK),
     "configuration": ("configuration", ".keys", "light", DESK),
     "phone": ("", ".attention", "light", PHONE),
     "phone-partitions": (f"{FLOW}/partitions/{STALLED.topic}", "#tab .reason", "dark", PHONE),
 }
+
+
+#: Whether all charts have their past.
+DRAWN = """
+  const charts = [...document.querySelectorAll(".chart")];
+  const wide = (chart) => (chart.querySelector(".series.line-0")?.getBBox().width ?? 0) > 200;
+  return charts.every(wide);
+"""
 
 
 def frozen_mirror():
@@ -46,10 +53,10 @@ def take(page, url, folder):
         page.open(f"{url}/dashboard/#/{address}")
         page.find("#connection.ok")
         page.find(complete)
-        if address in ("", FLOW) or address.startswith(FLOW):
-            page.find(".chart .series")
+        if address == "" or address.startswith(FLOW):
+            page.until(lambda: page.run(DRAWN), "an hour of lag")
         if name == "groups":
-            page.click(".opener")
+            page.click(".opener", "service-0000")
             page.find(".nested")
             page.run("document.activeElement.blur(); scrollTo(0, 0)")
         page.driver.save_screenshot(str(folder / f"{name}.png"))

@@ -65,6 +65,7 @@ export function flowView(name, tab, about) {
     over.element, h("section", { class: "card", id: "tab" }, tabs, panel.element));
   return {
     element,
+    ready: panel.ready,
     close() {
       off();
       over.close();

@@ -82,8 +82,10 @@ async function start() {
 }
 
 /** Whoever follows a link to some rows of a flow wants to see them. */
-function showAbout() {
-  if (whereNow()[3]) element("tab")?.scrollIntoView();
+async function showAbout() {
+  const shown = view;
+  await shown?.ready;
+  if (view === shown && whereNow()[3]) element("tab")?.scrollIntoView();
 }
 
 const SUN = "M12 4V2M12 22v-2M4 12H2M22 12h-2M6.300 6.300 4.900 4.900M19.100 19.100l-1.400-1.400M6.300 17.700l-1.400 1.400M19.100 4.900l-1.400 1.400M16.500 12a4.500 4.500 0 1 1-9 0 4.500 4.500 0 0 1 9 0z";

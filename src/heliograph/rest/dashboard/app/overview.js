@@ -52,7 +52,7 @@ function figures(flows) {
   return [
     tile("Throughput", `${amount(total(flows, "records_per_second"))} rec/s`, byteRate(total(flows, "bytes_per_second"))),
     tile("Lag", `${amount(total(flows, "lag_records"))}${unmeasured ? "+" : ""} records`, `oldest waits ${duration(greatest(known(flows, "lag_seconds")))}`),
-    tile("Canary latency", duration(greatest(canaries)), canaries.length ? "from written to visible, the slowest flow" : "no probe was seen yet"),
+    tile("Canary latency", duration(greatest(canaries)), canaries.length ? "of the slowest flow" : "no probe was seen yet"),
     tile("Partitions", whole(partitions), `${count(topics, "topic")}${troubled ? `, ${troubled} in trouble` : ""}`),
     tile("Flows running", `${running} of ${flows.length}`, store.engine ? `Spark ${store.engine.state}, ${count(store.engine.slots ?? 0, "slot")}` : UNKNOWN),
   ];

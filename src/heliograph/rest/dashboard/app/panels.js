@@ -2,10 +2,13 @@
 
 import { get } from "./api.js";
 import { empty, h, put } from "./dom.js";
-import { amount, duration, flowName, when, whole, UNKNOWN } from "./format.js";
+import { amount, count, duration, flowName, when, whole, UNKNOWN } from "./format.js";
 import { sign, stateBadge } from "./icons.js";
 import { Table } from "./table.js";
 import { flowColumn, NUMBER } from "./tables.js";
+
+/** Of a group; nobody reads more. */
+const MOST_OFFSETS = 500;
 
 function readiness({ ready }) {
   if (ready === true) return h("span", { class: "state ok" }, sign("ok", "ok"), "yes");
@@ -46,7 +49,8 @@ function groupDetail(group) {
       h("td", { class: NUMBER, "data-label": head[number + 1] }, whole(value))));
   return [said, h("table", { class: "nested" },
     h("thead", {}, h("tr", {}, head.map((text, number) => h("th", { scope: "col", class: number ? NUMBER : null }, text)))),
-    h("tbody", {}, group.partitions.map(row)))];
+    h("tbody", {}, group.partitions.slice(0, MOST_OFFSETS).map(row))),
+    group.partitions.length > MOST_OFFSETS ? h("p", { class: "muted" }, `And ${count(group.partitions.length - MOST_OFFSETS, "partition")} more: the command heliograph groups has them all.`) : null];
 }
 
 function result(job) {

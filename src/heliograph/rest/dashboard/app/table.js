@@ -30,7 +30,8 @@ export class Table {
     this.element = h("div", { class: "table" }, this.bar, this.grid, this.nothing, h("div", { class: "table-foot" }, this.note, this.pager));
     this.off = on("flows", () => this.perhaps());
     this.head();
-    this.load();
+    /** Settles when the first rows are shown. */
+    this.ready = this.load();
   }
 
   close() {

@@ -15,7 +15,7 @@ const topicFilter = { label: "Topic", key: "topic", value: (text) => (text.inclu
 
 /** The column that names the flow, where there are several. */
 export const flowColumn = (flow) =>
-  flow === null ? [{ title: "Flow", cell: (row) => h("a", { href: linkTo(row.flow) }, flowName(row.flow)) }] : [];
+  flow === null ? [{ title: "Flow", cell: (row) => h("a", { class: "flow-name", href: linkTo(row.flow), title: row.flow }, flowName(row.flow)) }] : [];
 
 /** Names and values beneath each other. */
 export function facts(...pairs) {
@@ -82,6 +82,7 @@ export function partitions(flow, topic = "") {
   const off = on("flows", draw);
   return {
     element: table.element,
+    ready: table.ready,
     close() {
       off();
       table.close();
