@@ -7,6 +7,8 @@ file allows changes, connectors can be paused, resumed and restarted, until the 
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -34,6 +36,8 @@ from heliograph.service.supervisor import FlowSupervisor
 __all__ = ["MirrorHerder"]
 
 _KINDS = {kind.part: kind for kind in ConnectorClass}
+#: Short enough that who pauses a connector does not wait to see it.
+_FRESH_SECONDS = 0.1
 _FROM_FILE = "The connectors of this mirror come from its file: change that instead"
 
 
@@ -47,14 +51,23 @@ class MirrorHerder:
         self._mirror = mirror
         self._worker_id = worker_id
         self._loggers = Loggers()
+        self._lock = threading.Lock()
+        self._known: tuple[float, Sequence[FlowSnapshot]] = (float("-inf"), ())
 
     # -- which there are ----------------------------------------------------------------------
 
     def _all(self) -> Iterator[tuple[str, ConnectorClass, FlowSnapshot]]:
-        for flow in self._mirror.snapshot().flows:
+        for flow in self._flows():
             for part in flow.parts:
                 kind = _KINDS[part]
                 yield f"{flow.flow}.{kind.simple_name}", kind, flow
+
+    def _flows(self) -> Sequence[FlowSnapshot]:
+        """As they were a moment ago: a list of all connectors asks many times for each."""
+        with self._lock:
+            if time.monotonic() - self._known[0] > _FRESH_SECONDS:
+                self._known = (time.monotonic(), self._mirror.snapshot().flows)
+            return self._known[1]
 
     def _find(self, name: str, missing: str) -> tuple[ConnectorClass, FlowSnapshot]:
         for known, kind, flow in self._all():
@@ -82,7 +95,7 @@ class MirrorHerder:
 
     def health(self) -> tuple[int, str, str]:
         """Healthy when every flow has started, or is known to have failed."""
-        flows = self._mirror.snapshot().flows
+        flows = self._flows()
         failed = [f.flow for f in flows if f.life.state is FlowState.FAILED]
         if flows and len(failed) == len(flows):
             return 500, "unhealthy", f"No flow runs: {', '.join(failed)}"

@@ -28,7 +28,7 @@ from heliograph.rest.flow_stream import FlowStream
 from heliograph.rest.latest import Latest
 from heliograph.rest.own_routes import Mirrored, event_json, own_routes
 from heliograph.rest.routing import Answer, Calls, Route, register
-from heliograph.rest.security import Guard
+from heliograph.rest.security import Guard, Kept, nothing_kept
 from heliograph.rest.settings import RestSettings, Role
 from heliograph.rest.streams import EventStreams, Streams
 
@@ -59,8 +59,10 @@ class RestApp:
         credentials = Credentials(settings)
         routes = connect_routes(herder, limits)
         home: list[Route] = []
+        kept: Kept = nothing_kept
         if mirrored is not None:
             latest = Latest(mirrored.snapshot)
+            kept = latest.at_once
             events = EventStreams(mirrored.events, event_json, limits.streams)
             flows = FlowStream(latest.get, limits.streams)
             self._streams = [events, flows]
@@ -79,7 +81,7 @@ class RestApp:
         register(api, self.routes, calls, lambda: herder.changeable)
         open_paths = [route.path for route in routes if route.role is None]
         self._guard = Guard(
-            api, settings, credentials, calls, open_paths, HOME if home else ""
+            api, settings, credentials, calls, open_paths, HOME if home else "", kept
         )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from heliograph.rest.errors import as_json
-from heliograph.rest.routing import Answer, Call, Handler
+from heliograph.rest.routing import Answer, Call, Handler, Target
 from heliograph.service.snapshot import MirrorSnapshot
 
 __all__ = ["Latest"]
@@ -21,14 +21,14 @@ _MOST_PAGES = 64
 class Latest:
     """The snapshot, made anew when it is asked for and the last one is older than a moment.
 
-    Called in the threads of handlers.
+    Called in the threads of handlers, but for `at_once`. Pages are for every viewer alike.
     """
 
     def __init__(self, make: Callable[[], MirrorSnapshot]) -> None:
         self._make = make
         self._lock = threading.Lock()
         self._known: tuple[float, MirrorSnapshot] | None = None
-        self._pages: dict[object, bytes] = {}
+        self._pages: dict[Target, bytes] = {}
 
     def get(self) -> MirrorSnapshot:
         """What is known now, or was a moment ago."""
@@ -45,17 +45,22 @@ class Latest:
         def answer(call: Call) -> Answer:
             self.get()
             pages = self._pages
-            query = tuple((name, *values) for name, values in call.query.items())
-            key = (handler, tuple(call.path.values()), query)
-            if key not in pages:
+            made = pages.get(call.target)
+            if made is None:
                 made = as_json(handler(call).value)
                 if len(pages) >= _MOST_PAGES:
                     pages.clear()
-                pages[key] = made
-                return Answer(made)
-            return Answer(pages.get(key) or as_json(handler(call).value))
+                pages[call.target] = made
+            return Answer(made)
 
         return answer
+
+    def at_once(self, target: Target) -> bytes | None:
+        """The page that somebody else has just been given, if there is one. In the event loop."""
+        known, pages = self._known, self._pages
+        if known is None or time.monotonic() - known[0] > _FRESH_SECONDS:
+            return None
+        return pages.get(target)
 
     def forget(self) -> None:
         """Something was changed: the next one must show it."""

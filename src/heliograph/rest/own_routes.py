@@ -62,7 +62,7 @@ class Commands(Protocol):
         """The configuration that the flow goes by."""
 
     def group(self, group: str) -> GroupDetails:
-        """A consumer group on both sides. Asks the target; raises KeyError or WireError."""
+        """A consumer group on both sides. Asks the target; raises KeyError if none is known."""
 
     def pause(self, *parts: str) -> None:
         """Let parts rest, all by default."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from heliograph.connect.api import ConnectError
 from heliograph.control.workers import Workers
@@ -26,7 +27,9 @@ from heliograph.rest.schemas import ERROR
 from heliograph.rest.settings import Limits, Role
 from heliograph.shown import shown
 
-__all__ = ["Answer", "Call", "Calls", "Handler", "Route", "register"]
+__all__ = [
+    "Answer", "Call", "Calls", "Handler", "Route", "Target", "accepts", "register", "target_of",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 #: A line for every change: who, what, and what became of it.
@@ -37,6 +40,15 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 Result = TypeVar("Result")
 
 
+#: What is asked for: path and query.
+Target = tuple[str, bytes]
+
+
+def target_of(scope: Scope) -> Target:
+    """That of a request which the guard has let pass."""
+    return scope["path"], scope["query_string"]
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request, as handlers see it.
@@ -45,6 +57,7 @@ class Call:
         path: the values of the path's parameters; ``query`` those behind the question mark.
         base: the address that the caller used: ``http://host:port``.
         slash: whether the path had one at its end, which ``path`` has not.
+        target: the whole path and the query as it was sent: who asks the same has the same.
         notes: what the audit line should say beyond method, path and status.
     """
 
@@ -55,6 +68,7 @@ class Call:
     base: str
     caller: Caller
     slash: bool = False
+    target: Target = ("", b"")
     notes: list[str] = field(default_factory=list)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -268,11 +282,12 @@ def _check_types(request: Request, route: Route) -> None:
     ):  # fmt: skip
         raise plain_error(415)
     accept = request.headers.get("accept")
-    if accept and not _accepts(accept, route.produces):
+    if accept and not accepts(accept, route.produces):
         raise plain_error(406)
 
 
-def _accepts(accept: str, produced: str) -> bool:
+def accepts(accept: str, produced: str) -> bool:
+    """Whether a header Accept allows an answer of this type."""
     kind = produced.partition(";")[0]
     fitting = {kind, kind.partition("/")[0] + "/*", "*/*", "*"}
     for item in accept.split(","):
@@ -291,7 +306,7 @@ def _call_of(request: Request, body: bytes, caller: Caller) -> Call:
     host = request.headers.get("host") or ":".join(str(part) for part in server if part is not None)
     return Call(
         request.path_params, query, request.headers, body, f"{request.url.scheme}://{host}", caller,
-        request.scope["heliograph.slash"],
+        request.scope["heliograph.slash"], target_of(request.scope),
     )  # fmt: skip
 
 

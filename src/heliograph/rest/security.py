@@ -14,7 +14,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -25,15 +25,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heliograph.connect.api import ConnectError
 from heliograph.rest.credentials import Caller, Credentials
-from heliograph.rest.errors import error_of, failure, plain_error
-from heliograph.rest.routing import Calls
+from heliograph.rest.errors import JSON, error_of, failure, plain_error
+from heliograph.rest.routing import Calls, Target, accepts, target_of
 from heliograph.rest.settings import Listener, RestSettings, Role
 from heliograph.shown import shown
 
-__all__ = ["Guard", "Rates", "one_path"]
+__all__ = ["Guard", "Kept", "Rates", "nothing_kept", "one_path"]
 
 log = logging.getLogger(__name__)
 
+#: Whoever sends one of these has a body, or says so.
+_WITH_BODY = frozenset({"content-type", "content-length", "transfer-encoding"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: How our own page says that it asks. A challenge would open the browser's login beside its own.
 _PAGE = "heliograph"
@@ -52,6 +54,15 @@ _BODY_SECONDS = 60.0
 _MOST_ADDRESSES = 10_000
 #: Who asks too often waits for the refusal: clients that ask again at once would take a core.
 _REFUSED_SECONDS = 1.0
+
+
+#: The body of an answer that was just given to somebody else; None if it has to be made.
+Kept = Callable[[Target], bytes | None]
+
+
+def nothing_kept(_: Target) -> bytes | None:
+    """Every answer has to be made."""
+    return None
 
 
 class Rates:
@@ -111,12 +122,14 @@ class Guard:
     """The application, for those who may use it. One event loop.
 
     ``open_paths`` are for anybody, known or not. ``home`` is where browsers are sent from ``/``, to
-    which Connect answers JSON; empty: nowhere.
+    which Connect answers JSON; empty: nowhere. ``kept`` has answers for all viewers, as JSON, that
+    need no work: a request for one goes no further, because routing it would cost more than all
+    the rest.
     """
 
     def __init__(
         self, app: ASGIApp, settings: RestSettings, credentials: Credentials, calls: Calls,
-        open_paths: Collection[str] = (), home: str = "",
+        open_paths: Collection[str] = (), home: str = "", kept: Kept = nothing_kept,
     ) -> None:  # fmt: skip
         self._app = app
         self._settings = settings
@@ -124,6 +137,7 @@ class Guard:
         self._calls = calls
         self._open_paths = frozenset(open_paths)
         self._home = home
+        self._kept = kept
         limits = settings.limits
         self._requests = Rates(limits.requests_per_second, limits.burst)
         self._failures = Rates(1.0, limits.failures)
@@ -186,10 +200,20 @@ class Guard:
             if caller is None:
                 return self._unknown(scope, headers, address)
             scope["heliograph.caller"] = caller
+            if (body := self._kept_for(scope, headers)) is not None:
+                return Response(body, media_type=JSON)
         if scope["method"] == "HEAD":
             # The server leaves the body out: it has a scope of its own.
             scope["method"], scope["heliograph.head"] = "GET", True
         return None
+
+    def _kept_for(self, scope: Scope, headers: Headers) -> bytes | None:
+        if scope["method"] != "GET" or not _WITH_BODY.isdisjoint(headers.keys()):
+            return None
+        body = self._kept(target_of(scope))
+        if body is None or not accepts(headers.get("accept") or "*/*", JSON):
+            return None
+        return body
 
     # -- where it comes from ------------------------------------------------------------------
 

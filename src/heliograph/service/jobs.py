@@ -12,7 +12,7 @@ from functools import partial
 from heliograph.control.acls.sync import AclSync
 from heliograph.control.canary import Canary
 from heliograph.control.groups.checkpoints import CheckpointEmitter
-from heliograph.control.groups.offset_sync import GroupOffsetSync
+from heliograph.control.groups.offset_sync import GroupOffsetSync, Synced
 from heliograph.control.groups.shared_partitions import FlowMeeting
 from heliograph.control.groups.translated import GroupTranslation
 from heliograph.control.heartbeats import HeartbeatEmitter
@@ -27,6 +27,7 @@ from heliograph.control.topics.restart import Hooks, TopicRestart, restarting_co
 from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.policy import policy_from
 from heliograph.service.flow import FlowRuntime
+from heliograph.service.groups import GroupWatch
 from heliograph.service.monitor import FlowMonitor
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, HEARTBEATS
 from heliograph.wire.groups import GroupClient
@@ -44,6 +45,8 @@ _OPEN_SECONDS = 60.0
 _GROUPS_FIRST_SECONDS = 4.0
 #: A look at the groups that is younger than this part of the interval is good for both jobs.
 _YOUNG = 0.5
+#: After so many intervals without another look, people are told that it is old.
+_OLD = 10
 #: The ledger: not while the mirror starts, and often enough for a few MB of entries in between.
 _TEND_FIRST_SECONDS, _TEND_SECONDS = 60.0, 300.0
 #: As Connect's offset.flush.interval.ms, but often enough that a kill leaves little to repeat.
@@ -91,7 +94,7 @@ def jobs_of(part: str, runtime: FlowRuntime, monitor: FlowMonitor | None) -> Ite
     if part == COPYING:
         yield from _copying(runtime, monitor)
     elif part == CHECKPOINTS:
-        yield from _groups(runtime)
+        yield from _groups(runtime, monitor)
 
 
 def _copying(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]:
@@ -283,7 +286,7 @@ def _positions(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
     )
 
 
-def _groups(runtime: FlowRuntime) -> Iterator[ControlJob]:
+def _groups(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]:
     """Checkpoints and group offset sync; both work from the same look at the source's groups."""
     config = runtime.config
     if not (config.emit_checkpoints_enabled or config.sync_group_offsets_enabled):
@@ -296,12 +299,14 @@ def _groups(runtime: FlowRuntime) -> Iterator[ControlJob]:
         lambda: runtime.plan,
     )
     if config.emit_checkpoints_enabled:
-        yield _checkpoints(runtime, translation)
+        yield _checkpoints(runtime, translation, monitor.groups)
     if config.sync_group_offsets_enabled:
-        yield _group_sync(runtime, translation)
+        yield _group_sync(runtime, translation, monitor.groups)
 
 
-def _checkpoints(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJob:
+def _checkpoints(
+    runtime: FlowRuntime, translation: GroupTranslation, watch: GroupWatch
+) -> ControlJob:
     config, policy = runtime.config, policy_from(runtime.config)
     target = runtime.client(config.target_admin)
     emitter = CheckpointEmitter(
@@ -313,17 +318,23 @@ def _checkpoints(runtime: FlowRuntime, translation: GroupTranslation) -> Control
         young_seconds=_YOUNG * config.emit_checkpoints_interval_seconds,
         prune_seconds=config.refresh_groups_interval_seconds,
     )
+    job = f"emitting checkpoints for {runtime.flow}"
+    seconds = config.emit_checkpoints_interval_seconds
+
+    def emit(*, fresh: bool = False) -> None:
+        seen = emitter.emit(fresh=fresh)
+        watch.say(job, emitter.details())
+        if not config.sync_group_offsets_enabled:
+            watch.look(seen, None, _OLD * seconds)
+
     return ControlJob(
-        f"emitting checkpoints for {runtime.flow}",
-        config.emit_checkpoints_interval_seconds,
-        emitter.emit,
-        _GROUPS_FIRST_SECONDS,
-        emitter.details,
-        partial(emitter.emit, fresh=True),
+        job, seconds, emit, _GROUPS_FIRST_SECONDS, emitter.details, partial(emit, fresh=True)
     )
 
 
-def _group_sync(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJob:
+def _group_sync(
+    runtime: FlowRuntime, translation: GroupTranslation, watch: GroupWatch
+) -> ControlJob:
     config = runtime.config
     target = runtime.client(config.target_admin)
     seconds = config.sync_group_offsets_interval_seconds
@@ -331,11 +342,14 @@ def _group_sync(runtime: FlowRuntime, translation: GroupTranslation) -> ControlJ
         runtime.flow, translation, GroupClient(target), _YOUNG * seconds,
         FlowMeeting(config, target, runtime.ledger.store),
     )  # fmt: skip
+    job = f"syncing group offsets of {runtime.flow}"
+
+    def run(cycle: Callable[[], Synced]) -> None:
+        synced = cycle()
+        watch.say(job, sync.details())
+        watch.look(synced.seen, synced.standings, _OLD * seconds)
+
     return ControlJob(
-        f"syncing group offsets of {runtime.flow}",
-        seconds,
-        sync.sync,
-        _GROUPS_FIRST_SECONDS,
-        sync.details,
-        sync.finish,
-    )
+        job, seconds, partial(run, sync.sync), _GROUPS_FIRST_SECONDS, sync.details,
+        partial(run, sync.finish),
+    )  # fmt: skip

@@ -28,14 +28,15 @@ from heliograph.model import Lease, PartitionReport, PartitionState, Receipt, To
 from heliograph.service.events import EventBus, FlowEvents
 from heliograph.service.figures import Copied, PartitionLag, Rate, TopicSums, why_translated
 from heliograph.service.flow import QUICK_REQUEST_SECONDS, FlowRuntime
+from heliograph.service.groups import GroupWatch
 from heliograph.service.snapshot import (
+    CHECKPOINTS,
     CanarySnapshot,
     FlowSnapshot,
     FlowState,
     JobSnapshot,
     Life,
     PartitionSnapshot,
-    groups_of,
 )
 from heliograph.service.states import FlowStates, Measured
 from heliograph.units import duration
@@ -65,7 +66,7 @@ _MEASURED_PER_SECOND = 200
 class FlowMonitor:
     """Watches one flow. `measure` and `look` are called by one job each, the rest by anybody.
 
-    ``events`` is the flow's place on the mirror's ``bus``.
+    ``events`` is the flow's place on the mirror's ``bus``, ``groups`` what jobs see of groups.
     """
 
     def __init__(self, runtime: FlowRuntime, bus: EventBus) -> None:
@@ -104,6 +105,7 @@ class FlowMonitor:
         self._base: FlowSnapshot | None = None
         self._base_of, self._base_at = (0, 0, False), 0.0
         self.events = FlowEvents(bus, runtime.name)
+        self.groups = GroupWatch(runtime.flow)
         self._states = FlowStates(
             runtime.name, runtime.flow.source, config.stalled_after_seconds, self.interval
         )
@@ -391,6 +393,16 @@ class FlowMonitor:
         lag = self._lags.get(partition)
         return (lag.target_id, lag.target_end) if lag is not None else (None, 0)
 
+    @property
+    def targets(self) -> Mapping[TopicPartition, str]:
+        """The topics that source partitions are mirrored to."""
+        return self._runtime.plan.partitions
+
+    def ends_of(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """Where a source partition ended, and its copy, when both were last measured."""
+        lag = self._lags.get(partition)
+        return (lag.source_end, lag.target_end) if lag is not None else None
+
     def load_of(self, partition: TopicPartition) -> tuple[int, float]:
         """(records behind, records per second written at the source), for weighing leases."""
         lag = self._lags.get(partition)
@@ -425,7 +437,7 @@ class FlowMonitor:
             quarantined=self._quarantined,
             events=MappingProxyType(dict(self.events.counts)),
             jobs=tuple(jobs),
-            groups=groups_of(jobs),
+            groups=self.groups.rows(parts.get(CHECKPOINTS), self.ends_of, self._measurements),
             canary=self._canary_snapshot(now),
         )
 

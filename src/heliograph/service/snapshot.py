@@ -40,7 +40,6 @@ __all__ = [
     "MirrorSnapshot",
     "PartitionSnapshot",
     "TopicSnapshot",
-    "groups_of",
     "summary",
     "to_json",
 ]
@@ -346,16 +345,6 @@ class MirrorSnapshot:
     def flow(self, flow: str) -> FlowSnapshot | None:
         """The flow with that id, if there is one."""
         return next((f for f in self.flows if f.flow == flow), None)
-
-
-def groups_of(jobs: Iterable[JobSnapshot]) -> tuple[GroupSnapshot, ...]:
-    """The consumer groups that checkpoint and sync jobs know of, by name."""
-    said: dict[str, dict[str, str]] = {}
-    for job in jobs:
-        if job.part == CHECKPOINTS:
-            for group, text in job.details.items():
-                said.setdefault(group, {})[job.description] = text
-    return tuple(GroupSnapshot(group, MappingProxyType(said[group])) for group in sorted(said))
 
 
 def to_json(value: object) -> Any:

@@ -24,7 +24,7 @@ from heliograph.copy.lease_report import LeaseReport
 from heliograph.errors import HeliographError, StartError
 from heliograph.service.copying import Copying
 from heliograph.service.events import FlowEvent
-from heliograph.service.flow import Admit, FlowRuntime, PositionsStore
+from heliograph.service.flow import QUICK_REQUEST_SECONDS, Admit, FlowRuntime, PositionsStore
 from heliograph.service.flow_session import FlowSession
 from heliograph.service.jobs import jobs_of
 from heliograph.service.once import incomplete
@@ -37,6 +37,7 @@ from heliograph.service.snapshot import (
     HEARTBEATS,
     FlowSnapshot,
     FlowState,
+    GroupDetails,
     JobSnapshot,
     Life,
 )
@@ -221,6 +222,18 @@ class FlowSupervisor:
             self.name, flow.source, flow.target, life, parts, jobs=tuple(jobs),
             events=self._services.events.counts(self.name),
         )  # fmt: skip
+
+    def group(self, group: str) -> GroupDetails:
+        """A consumer group on both sides. Asks the target; raises KeyError if none is known."""
+        found = next((row for row in self.snapshot().groups if row.group == group), None)
+        runtime, monitor = self._session.runtime, self._session.monitor
+        if found is None or monitor is None:
+            raise KeyError(group)
+        target = None
+        if runtime is not None:
+            target = runtime.client(self.config.target_admin, QUICK_REQUEST_SECONDS)
+        partitions = monitor.groups.partitions(group, monitor.targets, monitor.ends_of, target)
+        return GroupDetails(self.name, found, partitions)
 
     def _life_of(self, part: Part) -> Life:
         if part.running and self._session.stands_by:

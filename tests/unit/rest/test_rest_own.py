@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 from serving import ScriptedHerder, serving
 
+from heliograph.config import MirrorMakerConfig
 from heliograph.model import PartitionEvent, PartitionState, TopicPartition
-from heliograph.rest import latest
+from heliograph.rest import latest, routing
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.settings import Limits
 from heliograph.service.events import EventBus, FlowEvent, JobEvent
@@ -22,6 +24,8 @@ from heliograph.service.snapshot import (
     EngineState,
     FlowSnapshot,
     FlowState,
+    GroupDetails,
+    GroupPartition,
     GroupSnapshot,
     JobSnapshot,
     Life,
@@ -32,6 +36,13 @@ from heliograph.service.snapshot import (
 
 V1 = "/heliograph/v1"
 FLOW = f"{V1}/flows/A-%3EB"
+FLOW_CONFIG = MirrorMakerConfig.from_mapping({
+    "clusters": "A, B", "A.bootstrap.servers": "127.0.0.1:1", "B.bootstrap.servers": "127.0.0.1:1",
+    "A.security.protocol": "SASL_PLAINTEXT", "A.sasl.mechanism": "PLAIN",
+    "A.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required"
+                          ' username="u" password="s3cret";',
+    "A->B.enabled": "true", "A->B.topics": "orders",
+}).flows[0]  # fmt: skip
 HOSTILE = "<img src=x onerror=alert(1)>\n"
 
 
@@ -63,6 +74,14 @@ def snapshot():
 class Supervisor:
     def __init__(self):
         self.done = []
+        self.config = FLOW_CONFIG
+
+    def group(self, group):
+        if group != HOSTILE:
+            raise KeyError(group)
+        one = GroupPartition("orders", 0, "A.orders", 5, 9, 4, 3, 8)
+        other = GroupPartition("orders", 1, "A.orders", 7)
+        return GroupDetails("A->B", snapshot().flows[0].groups[0], (one, other))
 
     def pause(self, *parts):
         self.done.append(("pause", *parts))
@@ -185,6 +204,41 @@ def test_topics_groups_and_jobs(ask):
     assert [j["error"] for j in found["jobs"]] == ["no right", ""]
 
 
+def test_a_group_on_both_sides(ask):
+    found = ask.get(f"{V1}/group?flow=A-%3EB&group={quote(HOSTILE)}").json
+    assert {key: found[key] for key in ("flow", "group", "ready", "why", "said")} == {
+        "flow": "A->B", "group": HOSTILE, "ready": None, "why": "", "said": {"sync": "in use"},
+    }  # fmt: skip
+    assert found["partitions"] == [
+        {"topic": "orders", "partition": 0, "target_topic": "A.orders", "source_committed": 5,
+         "source_end": 9, "translated": 4, "target_committed": 3, "target_end": 8},
+        {"topic": "orders", "partition": 1, "target_topic": "A.orders", "source_committed": 7,
+         "source_end": None, "translated": None, "target_committed": None, "target_end": None},
+    ]  # fmt: skip
+    for query, status in (("flow=A-%3EB&group=x", 404), ("flow=x&group=x", 404), ("flow=x", 400),
+                          ("group=x", 400)):  # fmt: skip
+        assert ask.get(f"{V1}/group?{query}").status == status
+
+
+def test_groups_are_found_by_a_part_of_their_name_or_a_pattern(ask):
+    def total(text):
+        return ask.get(f"{V1}/groups?group={quote(text)}").json["total"]
+
+    assert [total(t) for t in ("src=x", "SRC=", "img*", "<img*", "nope", "")] == [1, 0, 0, 1, 0, 1]
+
+
+def test_configuration_with_its_origin_and_without_secrets(ask):
+    reply = ask.get(f"{V1}/config?flow=A-%3EB")
+    assert [flow["flow"] for flow in reply.json["flows"]] == ["A->B"]
+    keys = {row["key"]: row for row in reply.json["flows"][0]["keys"]}
+    assert keys["topics"]["value"] == "orders"
+    assert not keys["topics"]["is_default"]
+    assert keys["topics"]["origin"]
+    assert keys["refresh.topics.enabled"]["is_default"]
+    assert b"s3cret" not in reply.body
+    assert ask.get(f"{V1}/config?flow=x").status == 404
+
+
 def test_many_who_ask_at_once_share_a_snapshot(shared, monkeypatch):
     lab, ask = shared
     now = [1e9]
@@ -200,6 +254,20 @@ def test_many_who_ask_at_once_share_a_snapshot(shared, monkeypatch):
     pages = {ask.get(f"{FLOW}/partitions?{query}").body for query in ("", "", "limit=1", "limit=2")}
     assert len(pages) == 3
     assert ask.get(f"{V1}/topics").json["topics"] != ask.get(f"{V1}/groups").json
+    # What is known costs no routing, and goes to nobody who would not get it otherwise.
+    url = f"{V1}/topics?limit=1"
+    known = ask.get(url)
+    asked = []
+    monkeypatch.setattr(routing, "_call_of", lambda *_: asked.append(1) or 1 / 0)
+    again = ask.get(url)
+    assert (again.status, again.body, asked) == (200, known.body, [])
+    assert dict(again.headers) | {"date": ""} == dict(known.headers) | {"date": ""}
+    assert ask("GET", url, headers={"Accept": "text/html"}).status == 406
+    assert ask("GET", url, headers={"Content-Type": "text/plain"}).status == 415
+    assert asked == []
+    now[0] += 1
+    assert (ask.get(url).status, asked) == (500, [1])
+    monkeypatch.undo()
     # Clocks do not go back, but this one does, at the end of the test.
     ask("POST", f"{FLOW}/resume")
 

@@ -212,10 +212,10 @@ def test_no_request_fails_and_every_answer_is_as_described(api, mode):
 
 # -- configs that schemathesis does not think of --------------------------------------------------
 
+# Without a class there is nothing to judge: validate answers 500 then, as Connect does.
 _NAMES = sorted(
-    {key.name.replace("*", "x") for key in KEYS}
+    {key.name.replace("*", "x") for key in KEYS if key.name != "connector.class"}
     | {prefix + key.name for prefix, _ in CLIENT_PREFIXES for key in KEYS if key.common}
-    - {"connector.class"}
 )
 _VALUES = st.one_of(
     st.sampled_from([

@@ -23,14 +23,12 @@ from heliograph.service.events import EventBus
 from heliograph.service.figures import why_translated
 from heliograph.service.monitor import FlowMonitor
 from heliograph.service.snapshot import (
-    CHECKPOINTS,
     FlowSnapshot,
     FlowState,
     JobSnapshot,
     Life,
     MirrorSnapshot,
     PartitionSnapshot,
-    groups_of,
     summary,
     to_json,
 )
@@ -415,17 +413,6 @@ def test_the_worst_and_oldest_partitions_come_first():
     states = {"failed": 2, "stalled": 1, "waiting": 1, "copying": 1, "idle": 1}
     flow = FlowSnapshot("A->B", "A", "B", RUNNING, partitions=made, states=states)
     assert [p.partition for p in flow.troubled] == [4, 2, 3, 1]
-
-
-def test_groups_are_what_checkpoint_jobs_know_of():
-    jobs = [
-        JobSnapshot("emitting checkpoints", 2, CHECKPOINTS, details={"g": "3", "h": "none"}),
-        JobSnapshot("syncing group offsets", 2, CHECKPOINTS, details={"g": "in use"}),
-        JobSnapshot("syncing ACLs", 2, details={"x": "y"}),
-    ]
-    groups = groups_of(jobs)
-    assert [g.group for g in groups] == ["g", "h"]
-    assert groups[0].said == {"emitting checkpoints": "3", "syncing group offsets": "in use"}
 
 
 def test_only_what_changed_is_taken_in(world, monkeypatch):

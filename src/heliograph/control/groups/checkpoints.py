@@ -115,17 +115,19 @@ class CheckpointEmitter:
         """What the last run has to say of each group."""
         return self._details
 
-    def emit(self, *, fresh: bool = False) -> None:
+    def emit(self, *, fresh: bool = False) -> TranslatedGroups:
         """One cycle: what has changed since the last one is written, in one append.
 
-        With ``fresh`` the groups are looked at anew, whatever another job has seen.
+        With ``fresh`` the groups are looked at anew, whatever another job has seen. Returns them.
 
         Raises:
             WireError: a cluster is away.
             ValueError: the topic cannot be read; nothing is written then.
         """
         self._checkpoints.refresh()
-        self._emit(self._translation.latest(0.0 if fresh else self._young_seconds))
+        seen = self._translation.latest(0.0 if fresh else self._young_seconds)
+        self._emit(seen)
+        return seen
 
     def _emit(self, seen: TranslatedGroups) -> None:
         known = self._checkpoints.known

@@ -30,7 +30,7 @@ from heliograph.wire.errors import NONE, BrokerError, WireError, error_name, is_
 from heliograph.wire.groups import Committed, GroupClient, ListedGroup
 from heliograph.wire.rights import missing_right
 
-__all__ = ["ABSENT", "GroupOffsetSync", "GroupStanding", "compare", "held", "judge"]
+__all__ = ["ABSENT", "GroupOffsetSync", "GroupStanding", "Synced", "compare", "held", "judge"]
 
 ABSENT = "absent"
 _FREE = frozenset({"empty", "dead"})
@@ -67,6 +67,14 @@ class GroupStanding:
     unclear: dict[TopicPartition, int] = field(default_factory=dict)
     held: dict[TopicPartition, str] = field(default_factory=dict)
     in_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a cycle has seen on the source, and how those groups stand on the target after it."""
+
+    seen: TranslatedGroups
+    standings: Mapping[str, GroupStanding]
 
 
 def judge(name: str, alias: str, listed: ListedGroup | None, state: str) -> GroupStanding:
@@ -146,14 +154,14 @@ class GroupOffsetSync:
         """What the last run did for each group, or why it did nothing."""
         return self._details
 
-    def sync(self, *, fresh: bool = False) -> None:
+    def sync(self, *, fresh: bool = False) -> Synced:
         """One cycle; raises WireError if a cluster is away.
 
         With ``fresh`` the source's groups are looked at anew, whatever another job has seen.
         """
-        self._sync(self._translation.latest(0.0 if fresh else self._young_seconds))
+        return self._sync(self._translation.latest(0.0 if fresh else self._young_seconds))
 
-    def finish(self) -> None:
+    def finish(self) -> Synced:
         """A last cycle; waits a moment for coordinators that are not ready.
 
         A cluster makes itself ready for groups only when it is first asked about one.
@@ -162,15 +170,15 @@ class GroupOffsetSync:
         while True:
             late = time.monotonic() >= deadline
             try:
-                self.sync(fresh=True)
+                synced = self.sync(fresh=True)
                 if self._settled or late:
-                    return
+                    return synced
             except WireError as error:
                 if late or not is_retriable(error):
                     raise
             time.sleep(_FINISH_PAUSE_SECONDS)
 
-    def _sync(self, seen: TranslatedGroups) -> None:
+    def _sync(self, seen: TranslatedGroups) -> Synced:
         standings = self._stand(seen.groups)
         wanted = self._wanted(seen.groups, standings)
         free = list(wanted)
@@ -189,6 +197,7 @@ class GroupOffsetSync:
             s.error is not None and is_retriable(s.error) for s in standings.values()
         )
         self._report(seen, standings, written)
+        return Synced(seen, standings)
 
     def look(self, seen: TranslatedGroups) -> Mapping[str, GroupStanding]:
         """How the groups stand on the target; writes nothing."""

@@ -63,6 +63,8 @@ class TranslatedOffset:
         end: where the target partition ends.
         replaced: whether the target topic was created anew: what was said of it before is about
             another one.
+        deleted: how many offsets from the group's place on the target has deleted; ``downstream``
+            is then where it starts.
     """
 
     upstream: int
@@ -71,6 +73,7 @@ class TranslatedOffset:
     behind: int = 0
     end: int = 0
     replaced: bool = False
+    deleted: int = 0
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ class TranslatedGroup:
         untranslated: why there is no translation, by partition of the source.
         error: why there is nothing at all; empty if there is.
         denied: whether ``error`` is a missing right.
+        committed: its offsets on mirrored topics, by partition of the source.
     """
 
     listed: ListedGroup
@@ -89,6 +93,7 @@ class TranslatedGroup:
     untranslated: dict[TopicPartition, str] = field(default_factory=dict)
     error: str = ""
     denied: bool = False
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def behind(self) -> int:
@@ -299,6 +304,7 @@ def _translate(
         at = mirrored.get(partition)
         if at is None or committed.offset < 0 or committed.error != NONE:
             continue
+        group.committed[partition] = committed.offset
         if at.found is None:
             group.untranslated[partition] = f"{at.target} cannot be asked at the moment"
             continue
@@ -316,6 +322,7 @@ def _translate(
             _behind(at.found, committed.offset, translation.offset),
             at.found.end,
             bool(at.others),
+            _deleted(at.found, committed.offset),
         )
 
 
@@ -324,6 +331,10 @@ def _behind(found: MirroredPartition, upstream: int, downstream: int) -> int:
         return 0
     position = found.to_source(found.end).offset
     return max(upstream - position, 0) if position is not None else 0
+
+
+def _deleted(found: MirroredPartition, upstream: int) -> int:
+    return max(found.start - found.ledger.to_target(upstream), 0) if found.ledger.runs else 0
 
 
 def _fitting(metadata: str) -> str:
