@@ -87,6 +87,12 @@ def _clicks_behind(partition, now):
     return int(lag / 96 * (1 + (partition * 7919 % 13) / 6))
 
 
+def _canary(name, now):
+    """A probe takes longer while more is copied."""
+    latency = _wave(now, 300, 0.31, 0.62) if name == MAIN else _wave(now, 500, 0.22, 0.27)
+    return CanarySnapshot(latency + _wave(now, 23, 0.0, 0.06), -0.012, 0, now - now % 1)
+
+
 class SyntheticSupervisor:
     """Commands of one flow; ``config`` is that of a real file."""
 
@@ -301,7 +307,7 @@ class SyntheticMirror:
             lag_seconds=seconds, records_per_second=rate,
             bytes_per_second=rate * 870, records_total=int((now - self._began) * 9_000 * scale),
             copied_records=int((now - self._began) * 9_000 * scale),
-            copied_bytes=int((now - self._began) * 9_000 * 870 * scale),
+            copied_bytes=int((now - self._began) * 9_000 * 870 * scale), canary=_canary(name, now),
         )  # fmt: skip
 
     def _jobs(self, name, now):

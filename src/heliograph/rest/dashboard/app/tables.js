@@ -1,0 +1,114 @@
+// Partitions of a flow, and topics of one flow or (null) of all.
+
+import { adviceFor, isTrouble, meaningOf, STATES } from "./advice.js";
+import { flowPath } from "./api.js";
+import { commandButton } from "./commands.js";
+import { h, put } from "./dom.js";
+import { duration, flowName, when, whole } from "./format.js";
+import { stateBadge } from "./icons.js";
+import { linkTo } from "./links.js";
+import { flowNamed, on } from "./store.js";
+import { Table } from "./table.js";
+
+export const NUMBER = "number";
+const topicFilter = { label: "Topic", key: "topic", value: (text) => (text.includes("*") ? text : `*${text}*`) };
+
+/** The column that names the flow, where there are several. */
+export const flowColumn = (flow) =>
+  flow === null ? [{ title: "Flow", cell: (row) => h("a", { class: "flow-name", href: linkTo(row.flow), title: row.flow }, flowName(row.flow)) }] : [];
+
+/** Names and values beneath each other. */
+export function facts(...pairs) {
+  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function offsets(shift) {
+  if (shift === null) return "nothing mirrored yet";
+  return shift === 0 ? "the same on both sides" : `target = source ${shift > 0 ? "+" : "−"} ${whole(Math.abs(shift))}`;
+}
+
+/** Why it is in this state, and what to do. */
+function why(row) {
+  if (!isTrouble(row.state)) return null;
+  const advice = adviceFor(row);
+  return [
+    h("p", { class: "reason" }, row.reason || meaningOf(row.state), row.code ? h("code", {}, row.code) : null),
+    advice ? h("p", { class: "advice" }, h("b", {}, "What to do: "), advice) : null,
+  ];
+}
+
+/** `topic`: what is filtered by at first. */
+export function partitions(flow, topic = "") {
+  const chips = h("div", { class: "choice", role: "group", "aria-label": "State" });
+  let chosen = "";
+  const table = new Table({
+    path: flowPath(flow, "/partitions"), name: "partitions", noun: "partition", sort: "-state", bar: chips,
+    filters: [{ ...topicFilter, first: topic }],
+    key: (row) => `${row.topic}-${row.partition}`,
+    nothing: () => (chosen ? [`No partition is ${chosen}`, ""] : ["No partition fits", "Nothing is mirrored by this flow, or no topic has this name."]),
+    columns: [
+      { title: "Partition", sort: "name", cell: (row) => `${row.topic}-${row.partition}` },
+      { title: "State", sort: "state", down: true, cell: (row) => stateBadge(row.state) },
+      { title: "Since", sort: "since", cell: (row) => when(row.since) },
+      { title: "Lag", sort: "lag", down: true, class: NUMBER, cell: (row) => whole(row.lag_records) },
+      { title: "Behind", sort: "seconds", down: true, class: NUMBER, cell: (row) => duration(row.lag_seconds) },
+      { title: "Next try", class: NUMBER, cell: (row) => when(row.next_try) },
+    ],
+    always: why,
+    detail: (row) => [
+      h("p", { class: "muted" }, meaningOf(row.state)),
+      facts(["Target topic", row.target_topic], ["Source end", whole(row.source_end)], ["Position", whole(row.position)],
+        ["Target end", whole(row.target_end)], ["Offsets", offsets(row.shift)]),
+    ],
+  });
+  let drawn = "";
+  const draw = () => {
+    const states = flowNamed(flow)?.states ?? {};
+    const shown = STATES.filter((state) => states[state] || state === chosen);
+    const options = [["", `all ${whole(flowNamed(flow)?.partitions ?? 0)}`], ...shown.map((state) => [state, `${state} ${whole(states[state] ?? 0)}`])];
+    const key = JSON.stringify([options, chosen]);
+    if (key === drawn) return;
+    drawn = key;
+    const pick = (state) => () => {
+      chosen = state;
+      table.set({ state });
+      draw();
+    };
+    put(chips, options.map(([value, text]) => h("button", {
+      type: "button", "aria-pressed": String(value === chosen), "data-key": `state:${value}`, "data-state": value, onclick: pick(value),
+    }, text)));
+  };
+  draw();
+  const off = on("flows", draw);
+  return {
+    element: table.element,
+    ready: table.ready,
+    close() {
+      off();
+      table.close();
+    },
+  };
+}
+
+export function topics(flow) {
+  const told = h("p", { class: "told", role: "status" });
+  const tell = (text, bad) => {
+    told.textContent = text;
+    told.classList.toggle("problem", bad);
+  };
+  return new Table({
+    path: "topics", name: "topics", noun: "topic", fixed: { flow }, sort: "-lag", filters: [topicFilter], bar: told,
+    key: (row) => `${row.flow} ${row.topic}`, nothing: ["No topic fits", ""],
+    columns: [
+      { title: "Topic", sort: "name", cell: (row) => row.topic }, ...flowColumn(flow),
+      { title: "Target topic", cell: (row) => row.target_topic },
+      { title: "Partitions", class: NUMBER, cell: (row) => whole(row.partitions) },
+      { title: "In trouble", sort: "troubled", down: true, class: NUMBER, cell: (row) => (row.troubled ? h("b", { class: "bad-text" }, whole(row.troubled)) : "0") },
+      { title: "Lag", sort: "lag", down: true, class: NUMBER, cell: (row) => whole(row.lag_records) },
+      { title: "Behind", sort: "seconds", down: true, class: NUMBER, cell: (row) => duration(row.lag_seconds) },
+    ],
+    detail: (row) => h("div", { class: "buttons" },
+      h("a", { href: linkTo(row.flow, "partitions", row.topic) }, row.troubled ? "Its partitions say why" : "Its partitions"),
+      commandButton("pause", { flow: row.flow, topic: row.topic }, tell), commandButton("resume", { flow: row.flow, topic: row.topic }, tell)),
+  });
+}

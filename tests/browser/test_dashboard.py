@@ -1,0 +1,405 @@
+"""The dashboard in a real browser, against the real REST server, with 10,000 partitions.
+
+After each test: the console has said nothing, and nothing was asked from elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from importlib.resources import files
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("selenium", reason="needs selenium, of the extra dev")
+
+from browsing import MISSING, browser, wait_until
+from selenium.webdriver.common.keys import Keys
+from synthetic import (
+    BACK,
+    FAILED_REASON,
+    HOSTILE,
+    MAIN,
+    STALLED_REASON,
+    SyntheticMirror,
+    synthetic_server,
+)
+
+needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+FLOW_TABS = ("partitions", "groups", "configuration")
+VIEWS = ("", "topics", "groups", "jobs", "events", "configuration",
+         *(f"flow/{quote(MAIN)}/{tab}" for tab in FLOW_TABS))  # fmt: skip
+#: Chromium says so by itself; the page has a form for it.
+EXPECTED_OF_LOGINS = "the server responded with a status of 401"
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def served():
+    with synthetic_server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with synthetic_server(SyntheticMirror(partitions=200, groups=3), logins=True) as made:
+        yield made
+
+
+@pytest.fixture
+def page(chromium):
+    """The browser, as after its start; checks what it has done when the test is over."""
+    chromium.screen()
+    chromium.prefers()
+    chromium.driver.get_log("performance")
+    chromium.driver.get_log("browser")
+    chromium.may_say = ()
+    yield chromium
+    said = [line for line in chromium.console() if not any(m in line for m in chromium.may_say)]
+    assert said == []
+    elsewhere = [
+        u for u in chromium.requests() if not u.startswith(("http://127.0.0.1:", "about:"))
+    ]
+    assert elsewhere == []
+    chromium.run("try { localStorage.clear(); sessionStorage.clear(); } catch {}")
+    chromium.open("about:blank")
+
+
+def open_view(page, served, address=""):
+    page.open(f"{served.url}/dashboard/#/{address}")
+    page.find("nav a", "Overview")
+
+
+def flow_address(flow, tab="partitions"):
+    return f"flow/{quote(flow)}/{tab}"
+
+
+def rows(page):
+    """Names in the first column of the flow's table."""
+    page.find("#tab tbody th")
+    return page.run(
+        "return [...document.querySelectorAll('#tab tbody th .name')].map((n) => n.textContent)"
+    )
+
+
+def test_all_modules_are_loaded_at_once():
+    folder = files("heliograph.rest") / "dashboard"
+    index = (folder / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'(?:href|src)="(app/\w+\.js)"', index))
+    assert named == {f"app/{entry.name}" for entry in (folder / "app").iterdir()}
+
+
+def test_no_file_of_the_page_makes_markup_or_code_of_text():
+    folder = files("heliograph.rest") / "dashboard"
+    forbidden = re.compile(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|https?://"
+        r"|style=|\son\w+="
+    )
+    texts = {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in [folder / "index.html", *(folder / "app").iterdir()]
+    }
+    found = {
+        name: match.group()
+        for name, text in texts.items()
+        # The name of SVG's elements is no address.
+        if (match := forbidden.search(text.replace("http://www.w3.org/2000/svg", "")))
+    }
+    assert found == {}
+
+
+@needs_browser
+def test_opens_and_tells_what_flows_where_and_what_needs_somebody(page, served):
+    open_view(page, served)
+    page.says("2 of 3 flows need attention")
+    arrow = page.find(f'.arrow[data-flow="{MAIN}"]')
+    assert re.search(r"rec/s · [\d.]+ [kM]B/s", arrow.text)
+    assert re.search(r"1 failed, 1 stalled · lag [\d.]+k", arrow.text)
+    assert len(page.all(".arrow")) == 3
+    # Why, and what to do, without a click.
+    page.says(STALLED_REASON, ".attention")
+    page.says(FAILED_REASON, ".attention")
+    page.says("What to do: Raise max.message.bytes", ".attention")
+    page.says("10,006", ".tiles")
+    assert re.search(r"Canary latency \d+ ms", page.text(".tiles"))
+    page.find("#connection.ok")
+
+
+@needs_browser
+def test_a_chart_moves_and_has_its_past_after_a_reload(page, served):
+    open_view(page, served)
+    line = ".chart .series.line-0"
+
+    def drawn():
+        found = page.all(line)
+        return found[0].get_attribute("d") if found else ""
+
+    def hour():
+        """How much of the chart's width the lag covers."""
+        return page.run("""
+          const [line] = arguments;
+          const found = document.querySelector(line);
+          return found ? found.getBBox().width / found.ownerSVGElement.clientWidth : 0;
+        """, line)  # fmt: skip
+
+    page.until(lambda: hour() > 0.7, "an hour of lag")
+    before = drawn()
+    page.until(lambda: drawn() != before, "the chart moves")
+    page.open(f"{served.url}/dashboard/")
+    page.until(lambda: hour() > 0.7, "an hour of lag after a reload")
+    # Read by keyboard: values of a moment that is gone.
+    page.run("document.querySelector('.plot').focus()")
+    page.press(Keys.HOME)
+    page.until(lambda: "UTC" in page.text(".chart .moment"), "the time that is read")
+    page.click(".choice button", "15 min")
+    page.find('.choice button[aria-pressed="true"]', "15 min")
+
+
+@needs_browser
+def test_finds_a_stalled_partition_among_10_000_and_reads_why(page, served):
+    open_view(page, served)
+    page.click(f'.arrow[data-flow="{MAIN}"]')
+    page.says("1 to 25 of 10,000 partitions")
+    assert len(rows(page)) == 25
+    page.click('#tab [data-state="stalled"]')
+    page.until(lambda: rows(page) == ["payments.settled-7"], "the one that is stalled")
+    page.says(STALLED_REASON, "#tab")
+    page.says("What to do: Look at the broker that the reason names", "#tab")
+    assert "ago" in page.text("#tab tbody tr")
+    # The failed one is tried again, and says when.
+    page.click('#tab [data-state="failed"]')
+    page.until(lambda: rows(page) == ["audit.raw-3"], "the one that failed")
+    assert re.search(r"in \d+ s|now", page.text("#tab tbody tr"))
+    # By topic, and by lag: the server sorts.
+    page.click('#tab [data-state=""]')
+    page.find('#tab input[name="topic"]').send_keys("clicks")
+    page.says("1 to 25 of 96 partitions")
+    page.click("#tab thead button", "Lag")
+    page.find("#tab [aria-sort=descending] button", "Lag")
+    page.click("#tab .pager button", "Next")
+    page.says("26 to 50 of 96 partitions")
+    page.click("#tab .opener")
+    page.says("Target topic us-east.clicks", "#tab")
+
+
+@needs_browser
+def test_pauses_and_resumes_after_a_confirmation_and_events_say_so(page, served):
+    flow = served.mirror.supervisor(BACK)
+    open_view(page, served, flow_address(BACK, "events"))
+    page.click('.card-head [data-command="pause"]')
+    page.says(f"Pause flow {BACK.replace('->', ' → ')}?", "dialog")
+    page.says("its lag grows", "dialog")
+    page.click("dialog button", "Cancel")
+    assert flow.paused == {}
+    page.click('.card-head [data-command="pause"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: len(flow.paused) == 3, "all parts pause")
+    page.says("paused", ".title")
+    page.says(f"{BACK} checkpoints checkpoints is paused", "#tab .events")
+    page.click('.card-head [data-command="resume"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: not flow.paused, "all parts go on")
+    page.says("in step", ".title")
+    # One part of it.
+    page.click('.part [data-command="pause"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: list(flow.paused) == ["copying"], "one part pauses")
+    page.click('.part [data-command="resume"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: not flow.paused, "it goes on")
+    page.click('.card-head [data-command="restart"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: flow.restarts == 1, "it restarts")
+    page.says("flow.restarted", "#tab .events")
+
+
+@needs_browser
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
+    page.may_say = (EXPECTED_OF_LOGINS, "status of 403")
+    page.open(f"{guarded.url}/dashboard/#/{flow_address(BACK)}")
+    name, password = guarded.users[role]
+    page.find("#user").send_keys(name)
+    page.find("#password").send_keys("wrong")
+    page.press(Keys.ENTER)
+    page.says("Wrong name or password.")
+    page.find("#password").clear()
+    page.find("#password").send_keys(password, Keys.ENTER)
+    page.says(f"{name} · {role}", "#who")
+    page.find(".part")
+    if role == "viewer":
+        assert page.all("[data-command]") == []
+        page.says("Your role is viewer")
+        # Nor does the server take it, whatever a page does.
+        status = page.driver.execute_async_script("""
+          const done = arguments[arguments.length - 1];
+          const Authorization = sessionStorage.getItem("heliograph.login");
+          fetch(arguments[0], {method: "POST", headers: {Authorization}})
+            .then((answer) => done(answer.status));
+        """, f"{guarded.url}/heliograph/v1/flows/{quote(BACK)}/pause")  # fmt: skip
+        assert status == 403
+        assert guarded.mirror.supervisor(BACK).paused == {}
+    else:
+        offered = {button.get_attribute("data-command") for button in page.all("[data-command]")}
+        assert offered == {"pause", "restart"}
+    # A reload keeps the login, logging out forgets it; a token is another way.
+    page.driver.refresh()
+    page.says(f"{name} · {role}", "#who")
+    page.click("#logout")
+    page.says("You are logged out.")
+    assert page.run("return sessionStorage.length") == 0
+    page.click(".choice button", "Token")
+    page.find("#token").send_keys(guarded.tokens[role], Keys.ENTER)
+    page.says(f"· {role}", "#who")
+
+
+@needs_browser
+def test_the_name_of_a_group_is_text_and_both_offsets_are_shown(page, served):
+    open_view(page, served, "groups")
+    page.find('input[name="group"]').send_keys("<img")
+    page.says("1 group")
+    opener = page.find(".opener")
+    assert opener.find_element("css selector", ".name").text == HOSTILE
+    page.click(".opener")
+    page.says("Source: committed Source: end Translated Target: committed Target: end")
+    page.says("orders.placed-2")
+    assert page.run("return document.images.length") == 1
+    page.find('input[name="group"]').clear()
+    page.find('input[name="group"]').send_keys("fraud")
+    page.says("not now is in use on eu-west (Stable)")
+
+
+@needs_browser
+def test_configuration_has_origins_and_no_secrets_and_jobs_say_why(page, served):
+    open_view(page, served, "configuration")
+    page.says("sync.group.offsets.enabled")
+    page.says(f"configuration {MAIN}.topics")
+    assert "default" not in page.text(".config")
+    page.click('input[type="checkbox"]')
+    page.says("default (MM2: 60)")
+    assert "s3cret" not in page.driver.page_source
+    assert "[hidden]" in page.text()
+    page.go("/jobs")
+    page.says("Describe on ACLs is missing on us-east: kafka-acls --add")
+    page.go("/topics")
+    page.says("us-east.payments.settled")
+
+
+@needs_browser
+def test_a_phone_shows_every_view_without_scrolling_sideways(page, served):
+    width = 360
+    page.screen(width, 800)
+    for view in VIEWS:
+        open_view(page, served, view)
+        page.find("main .card tr, main .event, main .arrow")
+        wide = "return [document.documentElement.scrollWidth, innerWidth]"
+        assert page.run(wide) == [width, width], view
+
+
+CONTRASTS = """
+  const of = (colour) => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const parts = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => {
+      const share = part / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return parts[0] * 0.2126 + parts[1] * 0.7152 + parts[2] * 0.0722;
+  };
+  const styles = getComputedStyle(document.documentElement);
+  const light = (name) => of(styles.getPropertyValue(`--${name}`).trim());
+  const found = {};
+  for (const ink of ["ink", "muted", "accent", "ok", "warn", "bad", "quiet", "busy"])
+    for (const ground of ["ground", "card", "soft"]) {
+      const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
+      found[`${ink} on ${ground}`] = (a + 0.05) / (b + 0.05);
+    }
+  return found;
+"""
+
+
+@needs_browser
+def test_light_and_dark_follow_the_system_can_be_chosen_and_are_readable(page, served):
+    def ground():
+        return page.run("return getComputedStyle(document.body).backgroundColor")
+
+    colours = {}
+    for scheme in ("light", "dark"):
+        page.prefers(scheme)
+        open_view(page, served)
+        colours[scheme] = ground()
+        weak = {pair: ratio for pair, ratio in page.run(CONTRASTS).items() if ratio < 4.5}
+        assert weak == {}, scheme
+    assert colours["light"] != colours["dark"]
+    page.click("#theme")
+    page.until(lambda: ground() == colours["light"], "light is chosen")
+    page.driver.refresh()
+    page.find(".arrow")
+    assert ground() == colours["light"]
+
+
+@needs_browser
+def test_a_keyboard_is_enough(page, served):
+    open_view(page, served)
+    page.find(".arrow")
+    page.press(Keys.TAB)
+    assert page.run("return document.activeElement.id") == "skip"
+    page.press(Keys.ENTER)
+    assert page.run("return document.activeElement.id") == "main"
+    page.tab_to(f"one.dataset.flow === {json.dumps(BACK)}")
+    page.press(Keys.ENTER)
+    page.says("All flows", ".crumb")
+    page.tab_to("one.dataset.command === 'restart'")
+    page.press(Keys.ENTER)
+    page.find("dialog[open]")
+    # It begins with the way out.
+    assert page.driver.switch_to.active_element.text == "Cancel"
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog[open]"), "the dialog is gone")
+    assert page.run("return document.activeElement.dataset.command") == "restart"
+    page.tab_to("one.matches('.tabs a') && one.textContent === 'Topics'")
+    page.press(Keys.ENTER)
+    page.find("#tab .opener", "returns")
+    assert page.run("return document.activeElement.textContent") == "Topics"
+    page.tab_to("one.matches('.opener')")
+    page.press(Keys.SPACE)
+    page.find('#tab [data-command="pause"]')
+
+
+@needs_browser
+def test_a_page_that_nobody_sees_costs_nothing(page, served):
+    def followed():
+        return any(thread.name == "rest flows" for thread in threading.enumerate())
+
+    open_view(page, served)
+    page.find("#connection.ok")
+    assert followed()
+    shown = page.driver.current_window_handle
+    page.driver.switch_to.new_window("tab")
+    try:
+        wait_until(lambda: not followed(), "the streams of the hidden page end")
+    finally:
+        page.driver.close()
+        page.driver.switch_to.window(shown)
+    # Whoever looks again sees what is new.
+    wait_until(followed, "the page follows again")
+    page.find("#connection.ok")
+
+
+@needs_browser
+def test_says_that_the_mirror_is_gone(page):
+    page.may_say = ("net::ERR_", "Failed to load resource")
+    with synthetic_server(SyntheticMirror(partitions=50, groups=1)) as gone:
+        open_view(page, gone)
+        page.find("#connection.ok")
+    page.find("#connection.warn, #connection.bad")
+    # What was known stays.
+    assert page.all(".arrow")
