@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -19,6 +20,7 @@ from heliograph.shown import shown
 from heliograph.wire import names
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
+from heliograph.wire.errors import AuthenticationFailed
 from heliograph.wire.inspection import broker_settings, controller_clock, release, round_trip
 from heliograph.wire.metadata import Metadata
 from heliograph.wire.rights import client_certificate
@@ -124,7 +126,9 @@ def _servers(settings: ClientSettings) -> list[str]:
 
 def _dial(client: ClusterClient, server: str) -> None:
     host, _, port = server.rpartition(":")
-    client.probe(host.strip("[]"), int(port)).close()
+    # One that does not let us in is there: whether we are let in is another question.
+    with suppress(AuthenticationFailed):
+        client.probe(host.strip("[]"), int(port)).close()
 
 
 def _log_in(settings: ClientSettings, seconds: float) -> None:

@@ -249,7 +249,7 @@ FLOWS: dict[str, Any] = {
         "process 7 on elsewhere"),
     "rights to groups that are missing": (
         {"config": replace(CONFIG, texts={**CONFIG.texts, "sync.group.offsets.enabled": "true"}),
-             "rights": replace(RIGHTS, groups={"app": ALL - {3}}, hidden_groups=frozenset({"web"}))},
+             "rights": replace(RIGHTS, groups={"app": ALL - {3}})},
         "rights-groups", PROBLEM, "kafka-acls.sh .*--operation Read --group app"),
     "an MM2 that may run unseen": (
         {"mirrors": MirrorsFacts(mm2_hidden=True)}, "mm2", WARNING, "Describe --group"),
