@@ -83,9 +83,10 @@ class Patient:
         records = [Record(0, now, key, value) for key, value in pairs or [(b"k", b"v")]]
         log.append(client, TopicPartition(topic, 0), build(records))
 
-    def examine(self, listen=None):
-        """(check, verdict) -> what was said, of all that is not ok."""
-        found = examine(self.path, listen, _SECONDS, lambda *_: None)
+    def examine(self, listen=None, seconds=_SECONDS):
+        """(check, verdict) -> what was said, of all that is not ok; ``ok`` is the rest."""
+        found = examine(self.path, listen, seconds, lambda *_: None)
+        self.ok = [f for f in found.findings if f.said.verdict is Verdict.OK]
         bad = [f for f in found.findings if f.said.verdict is not Verdict.OK]
         return {(f.check, str(f.said.verdict)): f"{f.said.text} -> {f.said.do}" for f in bad}
 

@@ -286,6 +286,16 @@ def test_doctor_finds_a_listener_that_does_not_speak_kafka(patient):
     assert "not a Kafka listener" in found["bootstrap", "problem"]
 
 
+def test_a_cluster_that_hangs_holds_nothing_else_up(patient):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        patient.set(**{"source.bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"})
+        found = patient.examine(seconds=1.5)
+    assert "there was no answer within 2 s" in found["bootstrap", "problem"]
+    assert {verdict for check, verdict in found if check != "bootstrap"} == {"not checked"}
+    # Of the target everything was found out: what is not checked is of the source and the flow.
+    assert len([f for f in patient.ok if f.about == patient.other]) == 10
+
+
 def test_doctor_finds_a_port_that_is_taken(patient):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         found = patient.examine(listen=f"127.0.0.1:{taken.getsockname()[1]}")

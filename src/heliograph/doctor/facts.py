@@ -72,7 +72,7 @@ class MachineFacts:
     """This machine, as far as a mirror depends on it.
 
     Attributes:
-        java: the program, or why there is none.
+        java: the program and its version, or why there is none.
         memory_bytes: of the machine or container; ``available_bytes`` of them are free.
         descriptors: how many files and sockets a process may have open.
         buffer_bytes: what a lease may hold in memory; a lease runs on each of ``cores``.

@@ -21,7 +21,7 @@ from heliograph.doctor.facts import FileFacts, FolderFacts, MachineFacts
 from heliograph.doctor.findings import Missing
 from heliograph.errors import ConfigError, StartError
 from heliograph.jvm.artifacts import cache_folder
-from heliograph.jvm.java import find_java
+from heliograph.jvm.java import find_java, java_version
 from heliograph.rest.settings import Listener
 
 __all__ = ["look_at_file", "look_at_machine"]
@@ -43,7 +43,8 @@ def look_at_file(path: Path) -> tuple[FileFacts, MirrorMakerConfig | None]:
 def look_at_machine(config: MirrorMakerConfig | None, listen: str | None) -> MachineFacts:
     """This machine as it is now."""
     try:
-        java: str | Missing = str(find_java())
+        program = find_java()
+        java: str | Missing = f"{program}, {java_version(program)}"
     except StartError as error:
         java = Missing(f"{error.args[0]} {error.hint}".strip())
     memory, cores = memory_bytes(), os.cpu_count() or 1
