@@ -45,6 +45,11 @@ _COMMANDS = {
         "verify_command",
         "Prove that the target holds what the source holds.",
     ),
+    "doctor": (
+        "heliograph.cli.doctor",
+        "doctor_command",
+        "Find what would keep a mirror from working.",
+    ),
     "topics": ("heliograph.cli.topics", "topics_group", "What is done about remote topics."),
     "groups": (
         "heliograph.cli.groups",

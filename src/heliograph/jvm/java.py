@@ -11,13 +11,18 @@ from pathlib import Path
 
 from heliograph.errors import StartError
 
-__all__ = ["find_java"]
+__all__ = ["find_java", "java_version"]
 
 _INSTALL = (
     "Install a JDK of version {minimum} or newer"
     " (Debian/Ubuntu: apt install openjdk-17-jdk-headless; macOS: brew install openjdk@17)"
     " or point JAVA_HOME at one."
 )
+
+
+def java_version(java: Path) -> str:
+    """What a ``java`` program says of itself, e.g. ``version "17.0.9"``."""
+    return _version(java)[1]
 
 
 @lru_cache(maxsize=8)

@@ -48,18 +48,9 @@ class MM2Worker:
         """
         deadline = time.monotonic() + _SESSION_SECONDS
         waiting = False
-        while state := self._state():
-            mirrored = self._mirrored(partitions)
-            if not mirrored:
-                return ""
+        while running := self.seen(partitions):
             if time.monotonic() > deadline:
-                shown = ", ".join(map(str, mirrored[:3]))
-                more = f" and {len(mirrored) - 3} more" if mirrored[3:] else ""
-                return (
-                    f"MM2 still mirrors {self._name}: its group {self._group} on"
-                    f" {self._flow.target} has members (it is {state}), and its tasks have"
-                    f" {shown}{more}"
-                )
+                return running
             if not waiting:
                 waiting = True
                 log.info(
@@ -68,6 +59,20 @@ class MM2Worker:
                 )  # fmt: skip
             time.sleep(_PAUSE_SECONDS)
         return ""
+
+    def seen(self, partitions: Collection[TopicPartition]) -> str:
+        """The same as far as it is seen at this moment, without waiting."""
+        state = self._state()
+        mirrored = self._mirrored(partitions) if state else []
+        if not mirrored:
+            return ""
+        shown = ", ".join(map(str, mirrored[:3]))
+        more = f" and {len(mirrored) - 3} more" if mirrored[3:] else ""
+        return (
+            f"MM2 still mirrors {self._name}: its group {self._group} on"
+            f" {self._flow.target} has members (it is {state}), and its tasks have"
+            f" {shown}{more}"
+        )
 
     def _state(self) -> str:
         """The state of a group with members; empty if there are none, or if we may not know."""

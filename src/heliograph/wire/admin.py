@@ -301,17 +301,25 @@ def delete_records(
 def may_write_markers(client: ClusterClient) -> bool:
     """Whether the cluster lets us fill gaps; unknown (False) before 2.8."""
     try:
-        response = client.request(
-            DescribeClusterRequest(include_cluster_authorized_operations=True)
-        )
+        return bool({_ALTER, _CLUSTER_ACTION} & cluster_operations(client))
     except BrokerError:
         return False
-    return bool({_ALTER, _CLUSTER_ACTION} & set(response.authorized_operations or ()))
+
+
+def cluster_operations(client: ClusterClient) -> frozenset[int]:
+    """What we may do to the cluster, as codes of AclOperation; nothing without DESCRIBE on it.
+
+    Raises BrokerError before 2.8, which does not tell.
+    """
+    message = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    return frozenset(client.request(message).authorized_operations or ())
 
 
 def deletable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
     """Topics whose records we may delete."""
-    return {name for name, allowed in _allowed(client, topics).items() if _DELETE in allowed}
+    return {
+        name for name, allowed in topic_operations(client, topics).items() if _DELETE in allowed
+    }
 
 
 def unreadable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
@@ -327,13 +335,13 @@ def unwritable(client: ClusterClient, topics: Iterable[str]) -> set[str]:
 def _forbidden(client: ClusterClient, topics: Iterable[str], operation: int) -> set[str]:
     # Whoever sees a topic may describe it: where not even that is said, nothing is.
     return {
-        name for name, allowed in _allowed(client, topics).items()
+        name for name, allowed in topic_operations(client, topics).items()
         if _DESCRIBE in allowed and operation not in allowed
     }  # fmt: skip
 
 
-def _allowed(client: ClusterClient, topics: Iterable[str]) -> dict[str, Collection[int]]:
-    """What we may do to topics, as far as we see them."""
+def topic_operations(client: ClusterClient, topics: Iterable[str]) -> dict[str, Collection[int]]:
+    """What we may do to topics, as codes of AclOperation, as far as we see them."""
     request = MetadataRequest
     message = request(
         topics=[request.MetadataRequestTopic(topic_id=None, name=name) for name in topics],

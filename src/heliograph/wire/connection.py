@@ -15,7 +15,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -174,6 +174,17 @@ class Connection:
         """Whether the broker accepts that version of the API."""
         low, high = self._versions.get(api_key, (0, -1))
         return low <= version <= high
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The lowest and highest version of each API, by its key, as the broker told them."""
+        return self._versions
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The broker's certificate, in DER; None without TLS."""
+        sock = self._require()
+        return sock.getpeercert(binary_form=True) if isinstance(sock, ssl.SSLSocket) else None
 
     # -- requests -----------------------------------------------------------------------------
 

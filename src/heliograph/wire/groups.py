@@ -26,6 +26,7 @@ __all__ = ["Answers", "Committed", "GroupClient", "GroupList", "ListedGroup"]
 T = TypeVar("T")
 
 _GROUP_ID_NOT_FOUND = 69
+_NOTHING: frozenset[int] = frozenset()
 #: NOT_AVAILABLE and NOT_COORDINATOR: another broker is it, or will be.
 _MOVED = frozenset({15, 16})
 _GROUP_KEY = 0
@@ -184,10 +185,23 @@ class GroupClient:
 
         Groups of the newer protocols have to be listed: this question is about classic ones.
         """
+        return self._described(groups, "the state", lambda g: str(g.group_state), rights=False)
 
+    def operations(self, groups: Iterable[str]) -> Answers[frozenset[int]]:
+        """What we may do to each group, as codes of AclOperation; nothing if that is not told."""
+
+        def read(group: Any) -> frozenset[int]:
+            told = group.authorized_operations
+            return frozenset(told) if isinstance(told, (set, frozenset, list, tuple)) else _NOTHING
+
+        return self._described(groups, "our rights", read, rights=True)
+
+    def _described(
+        self, groups: Iterable[str], what: str, read: Callable[[Any], T], *, rights: bool
+    ) -> Answers[T]:
         def ask(node: int, groups: Sequence[str]) -> Iterator[tuple[str, Any]]:
             messages = [
-                DescribeGroupsRequest(groups=piece, include_authorized_operations=False)
+                DescribeGroupsRequest(groups=piece, include_authorized_operations=rights)
                 for piece in _pieces(groups, _GROUPS_PER_REQUEST)
             ]
             with self.client.lent(node) as connection:
@@ -198,7 +212,7 @@ class GroupClient:
                         g.error_code, g.group_state = NONE, "Dead"
                     yield g.group_id, g
 
-        return self._ask(groups, "the state", ask, lambda g: str(g.group_state))
+        return self._ask(groups, what, ask, read)
 
     # -- commits ------------------------------------------------------------------------------
 

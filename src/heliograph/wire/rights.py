@@ -20,7 +20,7 @@ from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings
 from heliograph.shown import shown
 
-__all__ = ["ANONYMOUS", "denied", "missing_right", "principal", "reason"]
+__all__ = ["ANONYMOUS", "client_certificate", "denied", "missing_right", "principal", "reason"]
 
 #: Who a broker takes us for on a listener where nobody says a name.
 ANONYMOUS = "User:ANONYMOUS"
@@ -119,23 +119,39 @@ def _login(values: Mapping[str, str]) -> str:
     return f"User:{options['username']}"
 
 
+def client_certificate(settings: ClientSettings) -> x509.Certificate | None:
+    """The certificate that a client shows to brokers; None without one, or in a JKS store.
+
+    Raises ConfigError, OSError or ValueError if it cannot be read.
+    """
+    values = {k: resolve(v, settings.providers) for k, v in settings.properties.items()}
+    tls = values.get("security.protocol", "PLAINTEXT").strip().upper().endswith("SSL")
+    return _own(values) if tls else None
+
+
 def _certificate(values: Mapping[str, str]) -> str:
+    if not (values.get("ssl.keystore.certificate.chain") or values.get("ssl.keystore.location")):
+        return ANONYMOUS
+    own = _own(values)
+    # A JKS store can be read by Java only, which takes too long for a message.
+    return (
+        "the principal of the client's certificate" if own is None else f"User:{_name(own.subject)}"
+    )
+
+
+def _own(values: Mapping[str, str]) -> x509.Certificate | None:
     location = values.get("ssl.keystore.location", "")
     pem = values.get("ssl.keystore.certificate.chain", "")
-    if not pem and not location:
-        return ANONYMOUS
     kind = values.get("ssl.keystore.type", "").strip().upper()
     if not pem and (kind == "PEM" or (not kind and Path(location).suffix in {".pem", ".crt"})):
         pem = Path(location).read_text()
     if pem:
-        return f"User:{_name(x509.load_pem_x509_certificates(pem.encode())[0].subject)}"
+        return x509.load_pem_x509_certificates(pem.encode())[0]
     if kind == "PKCS12" or (not kind and Path(location).suffix == ".p12"):
         password = values.get("ssl.keystore.password", "").encode()
         _, own, _ = pkcs12.load_key_and_certificates(Path(location).read_bytes(), password)
-        if own is not None:
-            return f"User:{_name(own.subject)}"
-    # A JKS store can be read by Java only, which takes too long for a message.
-    return "the principal of the client's certificate"
+        return own
+    return None
 
 
 def _name(subject: x509.Name) -> str:

@@ -31,7 +31,9 @@ _QUARANTINE = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.by
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
+    """An internal topic of a flow, where it is, and the key that its replication factor is from."""
+
     client: ClusterClient
     topic: str
     replication_factor: int
@@ -40,6 +42,7 @@ class _Wanted:
 
     @property
     def new(self) -> admin.NewTopic:
+        """As it is created."""
         return admin.NewTopic(self.topic, 1, self.replication_factor, self.configs)
 
 
@@ -48,7 +51,7 @@ def ensure(config: FlowConfig, source: ClusterClient | None, target: ClusterClie
 
     ``source`` is None for a flow that only emits heartbeats.
     """
-    wanted = _all_wanted(config, source, target)
+    wanted = all_wanted(config, source, target)
     problems = [p for w in wanted if (p := _create(w, config)) is not None]
     _tell_lacking(config, wanted)
     if problems:
@@ -65,7 +68,7 @@ def missing(
     """What `ensure` would create, with the cluster's alias, and what that cluster would refuse."""
     create: list[tuple[str, admin.NewTopic]] = []
     problems: list[str] = []
-    for wanted in _all_wanted(config, source, target):
+    for wanted in all_wanted(config, source, target):
         client = wanted.client
         found = client.metadata([wanted.topic])
         if wanted.topic in found.topics or wanted.topic in found.denied:
@@ -79,39 +82,40 @@ def missing(
     return create, problems
 
 
-def _all_wanted(
+def all_wanted(
     config: FlowConfig, source: ClusterClient | None, target: ClusterClient
-) -> list[_Wanted]:
+) -> list[Wanted]:
+    """The internal topics that a flow needs; nobody is asked. ``source`` as in `ensure`."""
     policy = policy_from(config)
-    wanted: list[_Wanted] = []
+    wanted: list[Wanted] = []
     if config.emit_heartbeats_enabled:
-        wanted.append(_Wanted(target, policy.heartbeats_topic(),
+        wanted.append(Wanted(target, policy.heartbeats_topic(),
                               config.heartbeats_topic_replication_factor,
                               "heartbeats.topic.replication.factor"))  # fmt: skip
     if config.enabled and source is not None:
-        wanted.append(_Wanted(target, ledger_topic(config.flow.source),
+        wanted.append(Wanted(target, ledger_topic(config.flow.source),
                               config.ledger_topic_replication_factor,
                               "heliograph.ledger.topic.replication.factor",
                               _FOLLOWED))  # fmt: skip
         if config.on_refused == "quarantine":
-            wanted.append(_Wanted(target, quarantine_topic(config.flow.source),
+            wanted.append(Wanted(target, quarantine_topic(config.flow.source),
                                   config.ledger_topic_replication_factor,
                                   "heliograph.ledger.topic.replication.factor",
                                   _QUARANTINE))  # fmt: skip
         if config.emit_checkpoints_enabled:
-            wanted.append(_Wanted(target, policy.checkpoints_topic(config.flow.source),
+            wanted.append(Wanted(target, policy.checkpoints_topic(config.flow.source),
                                   config.checkpoints_topic_replication_factor,
                                   "checkpoints.topic.replication.factor",
                                   _FOLLOWED))  # fmt: skip
         if config.emit_offset_syncs_enabled:
             on_source = config.offset_syncs_topic_location == "source"
-            wanted.append(_Wanted(source if on_source else target, offset_syncs_topic(config),
+            wanted.append(Wanted(source if on_source else target, offset_syncs_topic(config),
                                   config.offset_syncs_topic_replication_factor,
                                   "offset-syncs.topic.replication.factor"))  # fmt: skip
     return wanted
 
 
-def _tell_lacking(config: FlowConfig, wanted: Sequence[_Wanted]) -> None:
+def _tell_lacking(config: FlowConfig, wanted: Sequence[Wanted]) -> None:
     """Say which rights are missing: some of these topics are written without looking back."""
     for client in {w.client for w in wanted}:
         names = [w.topic for w in wanted if w.client is client]
@@ -129,7 +133,7 @@ def _tell_lacking(config: FlowConfig, wanted: Sequence[_Wanted]) -> None:
             )
 
 
-def _tell_absent(wanted: _Wanted, config: FlowConfig) -> None:
+def _tell_absent(wanted: Wanted, config: FlowConfig) -> None:
     """It is not there, and not ours to create: only without a ledger nothing works."""
     right = missing_right(wanted.client.settings, "Create", "topic", wanted.topic)
     if wanted.topic == ledger_topic(config.flow.source):
@@ -145,7 +149,7 @@ def offset_syncs_topic(config: FlowConfig) -> str:
     return policy_from(config).offset_syncs_topic(other)
 
 
-def _create(wanted: _Wanted, config: FlowConfig) -> str | None:
+def _create(wanted: Wanted, config: FlowConfig) -> str | None:
     client = wanted.client
     if wanted.topic in client.metadata([wanted.topic]).topics:
         return None
@@ -160,7 +164,7 @@ def _create(wanted: _Wanted, config: FlowConfig) -> str | None:
 
 
 def _refusal(
-    wanted: _Wanted, config: FlowConfig, *, validate_only: bool = False
+    wanted: Wanted, config: FlowConfig, *, validate_only: bool = False
 ) -> BrokerError | None:
     """Create the topic, or only ask for it; returns the error if the cluster refuses."""
     failed = admin.create_topics(
@@ -170,7 +174,7 @@ def _refusal(
     return None if error is None or error.code == _UNSUPPORTED_VERSION else error
 
 
-def _misfit(wanted: _Wanted, config: FlowConfig, error: BrokerError) -> str:
+def _misfit(wanted: Wanted, config: FlowConfig, error: BrokerError) -> str:
     brokers = len(wanted.client.metadata(()).brokers)
     return (
         f"{error} [{wanted.key}={wanted.replication_factor} ({config.origin(wanted.key)});"

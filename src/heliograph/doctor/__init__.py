@@ -1,0 +1,1 @@
+"""`heliograph doctor`: facts are gathered, pure checks judge them. Nothing is changed."""
