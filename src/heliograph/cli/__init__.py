@@ -21,6 +21,11 @@ _COMMANDS = {
         "connect_command",
         "Run MM2's connectors in place of Kafka Connect's workers.",
     ),
+    "health": (
+        "heliograph.cli.health",
+        "health_command",
+        "Whether a running mirror is alive, for probes.",
+    ),
     "translate": (
         "heliograph.cli.translate",
         "translate_command",

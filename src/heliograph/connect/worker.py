@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _ENDING_SECONDS = 0.1
 _START_PATIENCE_SECONDS = 10.0
+#: States are written to a cluster that may be away, again and again, for no longer than this.
+_SETTLE_SECONDS = 1800.0
 
 
 class ConnectWorker:
@@ -119,13 +121,16 @@ class ConnectWorker:
 
     def _live(self) -> None:
         fleet, group = self._fleet, self._group
+        beat = self.mirror.pulse.beat("connectors")
         assert fleet is not None and group is not None  # noqa: S101 - started
         pause = 0.0
         while not self._stopping.is_set():
             self._woken.wait(pause)
             self._woken.clear()
             if self._stopping.is_set():
+                self.mirror.pulse.end(beat)
                 return
+            beat.touch(_SETTLE_SECONDS)
             try:
                 self._settle(fleet, group)
                 self._problem = ""

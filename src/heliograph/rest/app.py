@@ -22,6 +22,7 @@ from heliograph.rest.connect_routes import connect_routes
 from heliograph.rest.credentials import Credentials
 from heliograph.rest.documents import page_of
 from heliograph.rest.errors import as_json, failure, plain_error
+from heliograph.rest.health import Health, health_routes
 from heliograph.rest.own_routes import Mirrored, event_json, own_routes
 from heliograph.rest.routing import Answer, Calls, Route, register
 from heliograph.rest.security import Guard
@@ -43,12 +44,16 @@ _NO_SCRIPTS = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'n
 class RestApp:
     """An ASGI application. `close` ends answers that would not end by themselves.
 
-    ``mirrored`` is for our own routes; without it there are only Connect's. ``routes`` is all that
-    is served. Raises ConfigError if a file of users or tokens is not right.
+    ``mirrored`` is for our own routes, ``health`` for the probes; without them there are only
+    Connect's. ``routes`` is all that is served. Raises ConfigError if a file of users or tokens is not right.
     """
 
     def __init__(
-        self, herder: Herder, settings: RestSettings, mirrored: Mirrored | None = None
+        self,
+        herder: Herder,
+        settings: RestSettings,
+        mirrored: Mirrored | None = None,
+        health: Health | None = None,
     ) -> None:
         self._streams: EventStreams | None = None
         limits = settings.limits
@@ -56,6 +61,8 @@ class RestApp:
         if mirrored is not None:
             self._streams = EventStreams(mirrored.events, event_json, limits.streams)
             routes += own_routes(mirrored, self._streams)
+        if health is not None:
+            routes += health_routes(health, settings)
         api = FastAPI(
             title="Heliograph", version=__version__, docs_url=None, redoc_url=None,
             openapi_url=None, redirect_slashes=False, telemetry=_SILENT,

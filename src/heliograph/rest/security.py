@@ -35,7 +35,7 @@ __all__ = ["Guard", "Rates", "one_path"]
 log = logging.getLogger(__name__)
 
 #: For anybody, known or not: probes have no credentials.
-_OPEN = frozenset({"/health"})
+_OPEN = frozenset({"/health", "/health/live", "/health/ready"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Domains that nobody can register, so that no foreign web page comes from there.
 _PRIVATE = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa", ".test")

@@ -13,12 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from heliograph.errors import StartError
 from heliograph.model import ClientSettings, Lease, Receipt
 from heliograph.service.events import EngineEvent, EventBus
 from heliograph.service.listening import Place
+from heliograph.service.pulse import IDLE_SECONDS, Beat
 from heliograph.service.snapshot import EngineSnapshot, EngineState
 from heliograph.service.vault import Vault, inline_secrets
 from heliograph.spark import session
@@ -70,6 +72,8 @@ class Engine:
         self._vault = Vault()
         self._pool = ThreadPoolExecutor(_MOST_ROUNDS, thread_name_prefix="round")
         self._thread = threading.Thread(target=self._start, name="starting Spark", daemon=True)
+        self._beat = Beat("Spark")
+        self._ended = threading.Event()
 
     def begin(self) -> None:
         """Start Spark in the background: it takes seconds that topics can use. Idempotent."""
@@ -85,6 +89,23 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self._error = error
         self._since = time.time()
+        if self._spark is not None:
+            threading.Thread(target=self._feel_pulse, name="pulse of Spark", daemon=True).start()
+
+    def _feel_pulse(self) -> None:
+        """Ask the JVM something again and again: one that is stuck never answers."""
+        while not self._ended.is_set():
+            self._beat.touch()
+            # One that is gone is replaced for the next round.
+            with suppress(Exception):
+                if self._spark is not None:
+                    self._spark.ping()
+            self._ended.wait(IDLE_SECONDS)
+
+    def still_for(self) -> float:
+        """For how long the JVM has not answered, if that is too long; else 0."""
+        starting = self._spark is None or self._stopping
+        return 0.0 if starting else self._beat.still_for()
 
     def snapshot(self) -> EngineSnapshot:
         """What Spark is doing."""
@@ -247,6 +268,7 @@ class Engine:
     def stop(self) -> None:
         """End Spark, also in the middle of its start."""
         self._stopping = True
+        self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             session.abandon_start()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heliograph.claims.log import Process
 from heliograph.claims.ownership import nobody
 from heliograph.model import DriverAddress
 from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
+from heliograph.service.pulse import Pulse
 from heliograph.service.reports import ReportServer
 
 __all__ = ["Services"]
@@ -25,6 +26,7 @@ class Services:
         events: what happens.
         flows: how many flows copy: they share the cores.
         silent: whether others have waited in vain for a process that has claims.
+        pulse: the heartbeats of loops.
     """
 
     engine: Engine
@@ -33,3 +35,4 @@ class Services:
     events: EventBus
     flows: Callable[[], int]
     silent: Callable[[Process], bool] = nobody
+    pulse: Pulse = field(default_factory=Pulse)

@@ -68,6 +68,8 @@ class SparkEngine:
         self.session = session
         self.log = log
         self._gateway = gateway
+        # Finding the class takes several calls, asking it one.
+        self._clock = gateway.jvm.java.lang.System
         # None if the JVM was there before us, as under spark-submit.
         self._jvm: subprocess.Popen[bytes] | None = gateway.proc
         self.parallelism = int(session.sparkContext.defaultParallelism)
@@ -83,6 +85,10 @@ class SparkEngine:
     def alive(self) -> bool:
         """Whether the JVM is still there."""
         return self._jvm is None or self._jvm.poll() is None
+
+    def ping(self) -> None:
+        """Have the JVM answer; waits for as long as it does not. Raises if it is gone."""
+        self._clock.nanoTime()
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs with a tag; workers in the middle of one are killed.

@@ -222,11 +222,11 @@ class Client:
 
 
 @contextmanager
-def serving(herder=None, mirrored=None, **settings):
+def serving(herder=None, mirrored=None, health=None, **settings):
     """A client of a server; ``settings`` as of `RestSettings`."""
     settings.setdefault("listeners", (LOCAL,))
     made = RestSettings(**settings)
-    server = RestServer(RestApp(herder or ScriptedHerder(), made, mirrored), made)
+    server = RestServer(RestApp(herder or ScriptedHerder(), made, mirrored, health), made)
     server.start()
     try:
         yield Client(server.addresses[0])
