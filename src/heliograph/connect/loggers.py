@@ -10,9 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from heliograph.connect.api import ConnectError
+from heliograph.control.workers import WORKERS
 
 __all__ = ["Loggers"]
 
@@ -69,8 +71,11 @@ class Loggers:
         if level.upper() not in _LEVELS:
             raise ConnectError(404, f"invalid log level '{level}'.")
 
-    def set_level(self, name: str, level: str) -> Sequence[str]:
-        """Change a logger and those below it; returns those that are; raises ConnectError."""
+    def set_level(self, name: str, level: str, *, seconds: float | None = None) -> Sequence[str]:
+        """Change a logger and those below it; returns those that are; raises ConnectError.
+
+        After ``seconds`` they are as before, unless somebody has changed them meanwhile.
+        """
         self.check(level)
         level = level.upper()
         known = self.all()
@@ -79,16 +84,30 @@ class Loggers:
         names = sorted(
             n for n in {name, *below} - {_AUDIT} if n not in known or known[n]["level"] != level
         )
+        before = [(n, logger, logger.level) for n in names if (logger := _python(n)) is not None]
         now = int(time.time() * 1000)
         with self._lock:
             if len(self._set) + len(names) <= _MOST:
                 self._set |= dict.fromkeys(names, (level, now))
-        for changed in names:
-            if changed == _ROOT:
-                logging.getLogger(_OURS).setLevel(_LEVELS[level])
-            elif changed.startswith(f"{_OURS}."):
-                logging.getLogger(changed).setLevel(_LEVELS[level])
+        for _, logger, _ in before:
+            logger.setLevel(_LEVELS[level])
+        if seconds is not None:
+            WORKERS.after(seconds, partial(self._restore, before, _LEVELS[level]), self)
         return names
+
+    def _restore(self, before: Sequence[tuple[str, logging.Logger, int]], level: int) -> None:
+        for name, logger, was in before:
+            if logger.level == level:
+                logger.setLevel(was)
+                with self._lock:
+                    self._set.pop(name, None)
+
+
+def _python(name: str) -> logging.Logger | None:
+    """The logger of ours that Connect's name means; None if it means none."""
+    if name == _ROOT:
+        return logging.getLogger(_OURS)
+    return logging.getLogger(name) if name.startswith(f"{_OURS}.") else None
 
 
 def _level_of(logger: logging.Logger) -> str:

@@ -255,9 +255,11 @@ class MirrorHerder:
         """One of them."""
         return self._loggers.one(name)
 
-    def set_level(self, name: str, level: str, *, cluster: bool) -> Sequence[str]:
+    def set_level(
+        self, name: str, level: str, *, cluster: bool, seconds: float | None = None
+    ) -> Sequence[str]:
         """Change a level; there is one worker."""
-        changed = self._loggers.set_level(name, level)
+        changed = self._loggers.set_level(name, level, seconds=seconds)
         return [] if cluster else changed
 
 

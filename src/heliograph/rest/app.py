@@ -45,7 +45,8 @@ class RestApp:
     """An ASGI application. `close` ends answers that would not end by themselves.
 
     ``mirrored`` is for our own routes, ``health`` for the probes; without them there are only
-    Connect's. ``routes`` is all that is served. Raises ConfigError if a file of users or tokens is not right.
+    Connect's. ``routes`` is all that is served. Raises ConfigError if a file of users or tokens is
+    not right.
     """
 
     def __init__(

@@ -160,8 +160,8 @@ class ScriptedHerder:
             raise ConnectError(404, f"Logger {name} not found.")
         return {"level": "INFO", "last_modified": None}
 
-    def set_level(self, name, level, *, cluster):
-        self.calls.append(("level", name, level, cluster))
+    def set_level(self, name, level, *, cluster, seconds=None):
+        self.calls.append(("level", name, level, cluster, *([seconds] if seconds else [])))
         return [name]
 
 
