@@ -26,7 +26,7 @@ _CLIENTS = 100
 _EVERY_SECONDS = 1.0
 _PATHS = (
     "/", "/connectors", "/connectors?expand=status&expand=info", "/connector-plugins",
-    "/heliograph/v1/flows", "/heliograph/v1/partitions?limit=50", "/heliograph/v1/groups",
+    "/heliograph/v1/flows", "/heliograph/v1/topics?sort=-lag&limit=50", "/heliograph/v1/groups",
 )  # fmt: skip
 
 

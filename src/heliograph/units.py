@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["amount", "duration", "growth", "moment"]
+__all__ = ["amount", "duration", "growth", "latency", "moment"]
 
 
 def amount(value: float | None) -> str:
@@ -24,6 +24,11 @@ def duration(seconds: float) -> str:
         if seconds >= least:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def latency(seconds: float) -> str:
+    """A short time for people: 7 ms, 850 ms; as `duration` from a second on."""
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else duration(seconds)
 
 
 def moment(when: float) -> str:

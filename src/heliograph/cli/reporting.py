@@ -50,7 +50,7 @@ from heliograph.service.snapshot import (
     to_json,
 )
 from heliograph.shown import shown_lines
-from heliograph.units import amount, duration, moment
+from heliograph.units import amount, duration, latency, moment
 
 __all__ = ["Reporter", "reporter", "status_options", "table"]
 
@@ -379,6 +379,8 @@ def _status_lines(flow: FlowSnapshot) -> list[str]:
         f" {'-' if flow.records_total is None else f'{flow.records_total:,}'} mirrored,"
         f" offsets {offsets(flow)}"
     )
+    if flow.canary is not None and flow.canary.latency_seconds is not None:
+        line += f", latency {latency(flow.canary.latency_seconds)}"
     if flow.quarantined:
         line += f", {flow.quarantined:,} quarantined"
     if failing := len(flow.failing_jobs):

@@ -256,6 +256,12 @@ class FlowSettings:
         "A partition that is behind and has not moved for this long is stalled, whatever its task"
         " says.", default="60", minimum=1,
         shown=_OWN_KEY)
+    canary_interval_seconds = _int(
+        "heliograph.canary.interval.seconds",
+        "How often a heartbeat is followed from the source to the target, to measure the latency"
+        " of the flow; 0: never. It only reads, and needs heartbeats on the source.", default="5",
+        minimum=0,
+        shown=_OWN_KEY)
     own_ledger_topic_replication_factor = _int(
         "heliograph.ledger.topic.replication.factor",
         "Of the flow's ledger topic; 0: as offset-syncs.topic.replication.factor.", default="0",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from heliograph.control.acls.sync import AclSync
+from heliograph.control.canary import Canary
 from heliograph.control.groups.checkpoints import CheckpointEmitter
 from heliograph.control.groups.offset_sync import GroupOffsetSync
 from heliograph.control.groups.shared_partitions import FlowMeeting
@@ -64,6 +65,7 @@ class ControlJob:
         details: what the last run has to say, one reason a subject, for the status.
         at_end: a last run for ``--once``, when all is copied; never beside another run.
         at_stop: a last run when the part stops in order, after its leases have ended.
+        longest_pause_seconds: for a job that mostly waits, and needs no rest for it.
     """
 
     description: str
@@ -73,6 +75,7 @@ class ControlJob:
     details: Details | None = None
     at_end: Callable[[], object] = _nothing
     at_stop: Callable[[], object] = _nothing
+    longest_pause_seconds: float = float("inf")
 
 
 def jobs_of(part: str, runtime: FlowRuntime, monitor: FlowMonitor | None) -> Iterator[ControlJob]:
@@ -105,6 +108,8 @@ def _copying(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]
         yield _restarted_topics(runtime, monitor)
     yield _open_transactions(runtime, monitor)
     yield _positions(runtime, monitor)
+    if config.canary_interval_seconds:
+        yield _canary(runtime, monitor)
 
 
 def _heartbeats(runtime: FlowRuntime) -> ControlJob:
@@ -217,6 +222,29 @@ def _restarted_topics(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
         _SETTLED_SECONDS,
         restart.details,
     )
+
+
+def _canary(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
+    config = runtime.config
+    canary = Canary(
+        runtime.client(config.source_client),
+        runtime.client(config.target_admin),
+        runtime.ledger.store,
+        lambda: runtime.plan,
+        policy_from(config).heartbeats_topic(),
+    )
+
+    def probe() -> None:
+        try:
+            canary.probe()
+        finally:
+            monitor.take_canary(canary.reading)
+
+    seconds = config.canary_interval_seconds
+    return ControlJob(
+        f"measuring the latency of {runtime.flow}", seconds, probe, _SETTLED_SECONDS,
+        longest_pause_seconds=seconds,
+    )  # fmt: skip
 
 
 def _positions(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:

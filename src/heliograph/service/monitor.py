@@ -19,6 +19,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 
+from heliograph.control.canary import CanaryReading
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.codec import Place
@@ -28,6 +29,7 @@ from heliograph.service.events import EventBus, FlowEvents
 from heliograph.service.figures import Copied, PartitionLag, Rate, TopicSums, why_translated
 from heliograph.service.flow import QUICK_REQUEST_SECONDS, FlowRuntime
 from heliograph.service.snapshot import (
+    CanarySnapshot,
     FlowSnapshot,
     FlowState,
     JobSnapshot,
@@ -89,6 +91,7 @@ class FlowMonitor:
         self._sent = Rate()
         self._grown = self._quarantined = 0
         self._copied = Copied()
+        self._canary = CanaryReading()
         self._measured_at = self._whole_at = 0.0
         self._measuring = threading.Lock()
         #: Held while what was measured is taken in, and while it is counted.
@@ -337,6 +340,10 @@ class FlowMonitor:
             lag.told_position, lag.told_target_end = told
             self._news.add(stand.partition)
 
+    def take_canary(self, reading: CanaryReading) -> None:
+        """What the probes have shown."""
+        self._canary = reading
+
     # -- what is said -------------------------------------------------------------------------
 
     def suspend(self, why: str) -> None:
@@ -419,7 +426,15 @@ class FlowMonitor:
             events=MappingProxyType(dict(self.events.counts)),
             jobs=tuple(jobs),
             groups=groups_of(jobs),
+            canary=self._canary_snapshot(now),
         )
+
+    def _canary_snapshot(self, now: float) -> CanarySnapshot | None:
+        reading = self._canary
+        latency = reading.latency(now)
+        if latency is None:
+            return None
+        return CanarySnapshot(latency, reading.skew_seconds, reading.lost, reading.seen_at)
 
     def _figures(self, now: float, stale: bool) -> FlowSnapshot:
         """What was measured, and the sums; ``stale`` if that is long ago."""

@@ -81,7 +81,7 @@ class Part:
             running = scheduler.repeat(
                 partial(unless_standing_by, runtime, job.run), job.interval_seconds,
                 job.description, flow=runtime.name, first_after_seconds=job.first_after_seconds,
-                details=job.details,
+                details=job.details, longest_pause_seconds=job.longest_pause_seconds,
             )  # fmt: skip
             self.jobs.append((job, running))
 

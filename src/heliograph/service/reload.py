@@ -42,6 +42,7 @@ _EXACTLY = {
     "heliograph.follow.log.start": Effect.JOBS,
     "heliograph.on.topic.deleted": Effect.JOBS,
     "heliograph.target.configs": Effect.JOBS,
+    "heliograph.canary.interval.seconds": Effect.JOBS,
 }
 _BEGINNING = {
     "emit.heartbeats.": Effect.HEARTBEATS,

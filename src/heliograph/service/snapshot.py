@@ -27,6 +27,7 @@ __all__ = [
     "CHECKPOINTS",
     "COPYING",
     "HEARTBEATS",
+    "CanarySnapshot",
     "EngineSnapshot",
     "EngineState",
     "FlowSnapshot",
@@ -50,7 +51,7 @@ _HEALTHY = (PartitionState.IDLE, PartitionState.COPYING, PartitionState.STARTING
 _WORST_FIRST = {state: n for n, state in enumerate(reversed(PartitionState))}
 #: Fields that hold a time.
 _TIMES = frozenset(
-    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at"}
+    {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at", "seen_at"}
 )  # fmt: skip
 
 
@@ -200,6 +201,24 @@ class GroupSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class CanarySnapshot:
+    """How long a record takes through the flow, by probes (`heliograph.control.canary`).
+
+    Attributes:
+        latency_seconds: of the last probe, or how long one has been waiting if that is more; None
+            before the first.
+        skew_seconds: the driver's clock minus the clock that stamps heartbeats on the source.
+        lost: probes that did not arrive in time.
+        seen_at: when the last one was seen on the target.
+    """
+
+    latency_seconds: float | None
+    skew_seconds: float | None
+    lost: int
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSnapshot:
     """One flow.
 
@@ -221,6 +240,7 @@ class FlowSnapshot:
         copied_records, copied_bytes: by tasks of this process since it started.
         identical, translated: partitions with the source's own offsets, and the others.
         events: how many events there were of each code.
+        canary: None before the first probe, and where there are no heartbeats to probe with.
     """
 
     flow: str
@@ -246,6 +266,7 @@ class FlowSnapshot:
     events: Mapping[str, int] = field(default_factory=dict)
     jobs: tuple[JobSnapshot, ...] = ()
     groups: tuple[GroupSnapshot, ...] = ()
+    canary: CanarySnapshot | None = None
 
     @property
     def troubled(self) -> list[PartitionSnapshot]:

@@ -215,7 +215,7 @@ def test_a_json_status_is_small(capsys):
         "lag_seconds": 1.25, "unmeasured": 0, "records_total": 5_000_000, "copied_records": 0,
         "copied_bytes": 0, "identical": 12, "translated": 0, "quarantined": 0,
         "states": {"idle": 12}, "events": {}, "failing_jobs": 0, "troubled": [], "lagging": [],
-        "failing": {},
+        "failing": {}, "canary": None,
     }  # fmt: skip
     assert said["event"] == "status"
     assert len(lines[0]) < 1000
