@@ -76,7 +76,7 @@ class PidFile:
 
     def _is_there(self) -> bool:
         with suppress(OSError):
-            return os.path.samestat(os.stat(self._path), os.fstat(self._descriptor))
+            return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
         return False
 
     def write(self) -> None:

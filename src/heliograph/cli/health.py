@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import click
@@ -19,8 +20,11 @@ _MOST_BYTES = 1 << 20
 
 @click.command()
 @click.argument("url", default="http://127.0.0.1:8083")
-@click.option("--ready", is_flag=True,
-              help="Ask whether all flows do their work, not only whether the mirror moves.")  # fmt: skip
+@click.option(
+    "--ready",
+    is_flag=True,
+    help="Ask whether all flows do their work, not only whether the mirror moves.",
+)
 def health_command(url: str, ready: bool) -> None:
     """Ask the mirror at URL whether it is alive; exit with 0 if it is, else with 1.
 
@@ -44,9 +48,10 @@ def _asked(url: str, path: str) -> tuple[int, str]:
             if parts.scheme == "https"
             else http.client.HTTPConnection(host, port, timeout=_SECONDS)
         )
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        response = connection.getresponse()
-        body = response.read(_MOST_BYTES).decode(errors="replace")
+        with closing(connection):
+            connection.request("GET", path, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            body = response.read(_MOST_BYTES).decode(errors="replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise Unreachable(
             "health.unreachable", f"no mirror answers at {shown(url)}: {shown(error)}",

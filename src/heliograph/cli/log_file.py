@@ -8,12 +8,9 @@ or ends the mirror.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-from heliograph.units import moment
 
 __all__ = ["LogFile"]
 
@@ -25,7 +22,7 @@ class LogFile:
     """Appends lines; used by one thread at a time."""
 
     def __init__(
-        self, path: Path, most_bytes: int = 0, keep: int = 0, clock: Callable[[], float] = time.time
+        self, path: Path, most_bytes: int, keep: int, lost_line: Callable[[int], str]
     ) -> None:
         """Open it; raises OSError.
 
@@ -33,12 +30,12 @@ class LogFile:
             path: where; its folder must be there.
             most_bytes: rotated before it grows beyond that; 0: never.
             keep: how many older files, ``path.1`` being the youngest.
-            clock: for the line that says how many were lost.
+            lost_line: the line that says that so many could not be written.
         """
         self._path = path.absolute()
         self._most_bytes = most_bytes
         self._keep = keep
-        self._clock = clock
+        self._lost_line = lost_line
         self._lost = 0
         self._descriptor = self._opened()
 
@@ -50,8 +47,7 @@ class LogFile:
             if self._most_bytes and self._size() and self._size() + len(data) > self._most_bytes:
                 self._rotate()
             if self._lost:
-                told = f"{moment(self._clock())} WARNING {self._lost} lines could not be written\n"
-                self._append(told.encode())
+                self._append(f"{self._lost_line(self._lost)}\n".encode())
                 self._lost = 0
             self._append(data)
         except OSError:
@@ -75,7 +71,7 @@ class LogFile:
     def _follow(self) -> None:
         """Open the file anew if another one, or none, has its name."""
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self._path), os.fstat(self._descriptor)):
+            if os.path.samestat(self._path.stat(), os.fstat(self._descriptor)):
                 return
         self._reopen()
 
@@ -87,9 +83,9 @@ class LogFile:
     def _rotate(self) -> None:
         for number in range(self._keep - 1, 0, -1):
             with suppress(FileNotFoundError):
-                os.replace(self._numbered(number), self._numbered(number + 1))
+                self._numbered(number).replace(self._numbered(number + 1))
         if self._keep:
-            os.replace(self._path, self._numbered(1))
+            self._path.replace(self._numbered(1))
         else:
             self._path.unlink()
         self._reopen()

@@ -16,6 +16,7 @@ import click
 
 from heliograph.cli.flows import Command
 from heliograph.connect.loggers import Loggers
+from heliograph.spark.session import SparkLog
 
 __all__ = ["LogSettings", "log_options", "more_on_signal"]
 
@@ -27,6 +28,7 @@ _LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+_SPARK_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 #: How long SIGUSR1 has all lines logged.
 _MORE_SECONDS = 600.0
@@ -41,6 +43,7 @@ class LogSettings:
         form: ``text`` or ``json``.
         file: None: the log is what ``-o`` shows.
         most_bytes: of the file; 0: any number. ``keep`` older ones stay.
+        spark_level: of Spark's own log, which is beside the file.
     """
 
     level: int = logging.INFO
@@ -48,6 +51,13 @@ class LogSettings:
     file: Path | None = None
     most_bytes: int = 0
     keep: int = 0
+    spark_level: str = "ERROR"
+
+    @property
+    def spark(self) -> SparkLog:
+        """Where Spark logs: beside the file, if there is one."""
+        beside = self.file.with_name(f"{self.file.name}.spark") if self.file is not None else None
+        return SparkLog(self.spark_level, beside)
 
 
 class _Size(click.ParamType[int]):
@@ -70,9 +80,12 @@ def log_options(command: Command) -> Command:
     @wraps(command)
     def with_log(
         log_level: str, log_format: str, log_file: Path | None, log_file_size: int,
-        log_file_keep: int, **others: Any,
+        log_file_keep: int, spark_log_level: str, **others: Any,
     ) -> Any:  # fmt: skip
-        made = LogSettings(_LEVELS[log_level], log_format, log_file, log_file_size, log_file_keep)
+        made = LogSettings(
+            _LEVELS[log_level], log_format, log_file, log_file_size, log_file_keep,
+            _SPARK_LEVELS[spark_log_level],
+        )  # fmt: skip
         return command(log=made, **others)
 
     made: Command = with_log
@@ -87,6 +100,9 @@ def log_options(command: Command) -> Command:
                 help="Begin a new log file before this size; 0: never."),
         _option("--log-file-keep", type=click.IntRange(0, 1000), default=5, show_default=True,
                 help="How many older log files stay: PATH.1, PATH.2 ..."),
+        _option("--spark-log-level", type=click.Choice(list(_SPARK_LEVELS), case_sensitive=False),
+                default="error", show_default=True,
+                help="Of Spark's own log, in PATH.spark beside the log file."),
     )):  # fmt: skip
         made = option(made)
     return made

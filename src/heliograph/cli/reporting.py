@@ -12,8 +12,9 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol, Self
 
 import click
@@ -26,6 +27,7 @@ from rich.text import Text
 from heliograph.cli.flows import Command, output_option
 from heliograph.cli.log_file import LogFile
 from heliograph.cli.logs import LogSettings
+from heliograph.config.secrets import redact_text
 from heliograph.model import PartitionEvent
 from heliograph.service.events import (
     EngineEvent,
@@ -135,12 +137,21 @@ def reporter(
         outputs.append(_lines(log, interval))
     file = None
     if log.file is not None:
-        file = _lines(log, interval, LogFile(log.file, log.most_bytes, log.keep).write)
+        told = partial(_lost, log.form)
+        file = _lines(log, interval, LogFile(log.file, log.most_bytes, log.keep, told).write)
     return _Reporter(snapshot, events, outputs, file, log.level)
 
 
 def _lines(log: LogSettings, interval: float, write: Write | None = None) -> _Output:
     return _JsonLines(interval, write) if log.form == "json" else _PlainLines(interval, write)
+
+
+def _lost(form: str, lines: int) -> str:
+    """The line that stands for so many others in a log file."""
+    at, text = time.time(), f"{lines} lines could not be written"
+    if form == "json":
+        return _json_line(at, "notice", logging.WARNING, {"logger": _STATUS.name, "text": text})
+    return _line(at, logging.WARNING, text)
 
 
 class _Output(Protocol):
@@ -197,7 +208,8 @@ class _Reporter:
         return [*self._shown, *([self._file] if self._file is not None else [])]
 
     def say(self, text: str, level: int = logging.INFO) -> None:
-        self._events.publish(Notice(level, text, at=time.time(), logger=__name__))
+        if _STATUS.isEnabledFor(level):
+            self._events.publish(Notice(level, text, at=time.time(), logger=__name__))
 
 
 class _Showing:
@@ -280,6 +292,15 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
+def _safely(write: Write | None) -> Write:
+    """Writes lines in which no password is left, should one have got into a message."""
+
+    def write_redacted(line: str) -> None:
+        (write or _print)(redact_text(line))
+
+    return write_redacted
+
+
 def _is_logged(event: Event) -> bool:
     """Whether an event is to be in the log; of notices their loggers have decided that."""
     return isinstance(event, Notice) or _EVENTS.isEnabledFor(level_of(event))
@@ -304,7 +325,7 @@ def _event_lines(published: Sequence[Published]) -> list[str]:
 class _PlainLines:
     def __init__(self, interval: float, write: Write | None = None) -> None:
         self._changes = _Changes(interval)
-        self._write = write or _print
+        self._write = _safely(write)
 
     def begin(self) -> None: ...
 
@@ -498,7 +519,7 @@ class _LiveTable:
 
     def events(self, published: Sequence[Published]) -> None:
         for line in _event_lines(published):
-            self._console.print(Text(line))
+            self._console.print(Text(redact_text(line)))
 
     def status(self, mirror: MirrorSnapshot) -> None: ...
 
@@ -519,7 +540,7 @@ class _JsonLines:
     def __init__(self, interval: float, write: Write | None = None, *, whole: bool = False) -> None:
         self._changes = _Changes(interval)
         self._details: dict[tuple[str, str], dict[str, str]] = {}
-        self._write = write or _print
+        self._write = _safely(write)
         self._whole = whole
 
     def begin(self) -> None: ...
@@ -530,7 +551,8 @@ class _JsonLines:
         for sequence, event in published:
             if self._whole or _is_logged(event):
                 kind, at = _KINDS[type(event)], event.at or time.time()
-                self._print(at, kind, level_of(event), _EVENTS, sequence=sequence, **_plain(event))
+                fields = {"logger": _EVENTS.name, "sequence": sequence} | _plain(event)
+                self._write(_json_line(at, kind, level_of(event), fields))
 
     def status(self, mirror: MirrorSnapshot) -> None:
         for flow in self._changes.due(mirror):
@@ -570,9 +592,12 @@ class _JsonLines:
     def _print(
         self, at: float, event: str, level: int, logger: logging.Logger, **fields: Any
     ) -> None:
-        named = logging.getLevelName(level).lower()
-        line = {"time": moment(at), "event": event, "level": named, "logger": logger.name, **fields}
-        self._write(json.dumps(line, separators=(",", ":"), default=str))
+        self._write(_json_line(at, event, level, {"logger": logger.name} | fields))
+
+
+def _json_line(at: float, event: str, level: int, fields: Mapping[str, Any]) -> str:
+    head = {"time": moment(at), "event": event, "level": logging.getLevelName(level).lower()}
+    return json.dumps(head | dict(fields), separators=(",", ":"), default=str)
 
 
 def _plain(event: Event) -> dict[str, Any]:
@@ -582,7 +607,8 @@ def _plain(event: Event) -> dict[str, Any]:
     if isinstance(event, PartitionEvent):
         plain["topic"], plain["partition"] = event.partition
     if isinstance(event, Notice):
-        told = {"logger": event.logger, "flow": event.flow, "error": event.error}
-        plain = {"message": event.text, **{name: text for name, text in told.items() if text}}
+        for name in ("logger", "error"):
+            if not plain[name]:
+                del plain[name]
     plain.pop("level", None)
     return plain

@@ -9,6 +9,7 @@ from heliograph.config import MirrorMakerConfig
 from heliograph.config.providers import resolve
 from heliograph.config.worker_keys import RestSettings as RestKeys
 from heliograph.connect.api import Herder
+from heliograph.connect.loggers import Loggers
 from heliograph.connect.mirror_herder import MirrorHerder
 from heliograph.connect.worker_config import WorkerConfig
 from heliograph.rest.app import RestApp
@@ -42,7 +43,9 @@ def serve_worker(config: WorkerConfig, herder: Herder, mirror: Mirror) -> RestSe
     return _server(herder, settings, mirror, unready)
 
 
-def serve_flows(config: MirrorMakerConfig, listen: str, mirror: Mirror) -> RestServer:
+def serve_flows(
+    config: MirrorMakerConfig, listen: str, mirror: Mirror, loggers: Loggers
+) -> RestServer:
     """The server of ``run --listen HOST:PORT``, not started; raises ConfigError."""
     values = {key: entry.value for key, entry in config.entries.items()}
     keys = RestKeys.of(values, config.providers)
@@ -53,7 +56,7 @@ def serve_flows(config: MirrorMakerConfig, listen: str, mirror: Mirror) -> RestS
     }  # fmt: skip
     settings = RestSettings.of(keys, listeners=[address], tls=tls)
     made: list[RestServer] = []
-    herder = MirrorHerder(mirror, _worker_id(made), changeable=keys.changes)
+    herder = MirrorHerder(mirror, _worker_id(made), changeable=keys.changes, loggers=loggers)
     made.append(_server(herder, settings, mirror, mirror.unready))
     return made[0]
 

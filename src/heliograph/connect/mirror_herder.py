@@ -41,12 +41,17 @@ class MirrorHerder:
     """The flows of a running mirror, as connectors. Thread-safe."""
 
     def __init__(
-        self, mirror: Mirror, worker_id: Callable[[], str], *, changeable: bool = False
+        self,
+        mirror: Mirror,
+        worker_id: Callable[[], str],
+        *,
+        changeable: bool = False,
+        loggers: Loggers | None = None,
     ) -> None:
         self.changeable = changeable
         self._mirror = mirror
         self._worker_id = worker_id
-        self._loggers = Loggers()
+        self._loggers = loggers if loggers is not None else Loggers(mirror)
 
     # -- which there are ----------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from heliograph.service.vault import Vault, inline_secrets
 from heliograph.spark import session
 from heliograph.spark.rounds import run_round
 from heliograph.spark.scratch import Scratch
-from heliograph.spark.session import first_line, is_local
+from heliograph.spark.session import SparkLog, first_line, is_local
 from heliograph.spark.verification import Task, run_checks
 from heliograph.verify.model import RangeResult, VerifyContext
 
@@ -51,8 +51,14 @@ class Engine:
     Rounds belong to an *owner*, the name of a flow: they are cancelled and counted by owner.
     """
 
-    def __init__(self, master: str | None, events: EventBus | None = None) -> None:
+    def __init__(
+        self,
+        master: str | None,
+        events: EventBus | None = None,
+        log: SparkLog | None = None,
+    ) -> None:
         self._master = master
+        self._log = log if log is not None else SparkLog()
         self._events = events if events is not None else EventBus()
         self._since = time.time()
         #: Held while a session is replaced, which takes seconds.
@@ -85,7 +91,7 @@ class Engine:
     def _start(self) -> None:
         try:
             with self._events.step("Spark"):
-                self._spark = session.start(self._master, self._folder.path)
+                self._spark = session.start(self._master, self._folder.path, log=self._log)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self._error = error
         self._since = time.time()
@@ -99,6 +105,7 @@ class Engine:
             # One that is gone is replaced for the next round.
             with suppress(Exception):
                 if self._spark is not None:
+                    self._spark.bound_log()
                     self._spark.ping()
             self._ended.wait(IDLE_SECONDS)
 
@@ -106,6 +113,19 @@ class Engine:
         """For how long the JVM has not answered, if that is too long; else 0."""
         starting = self._spark is None or self._stopping
         return 0.0 if starting else self._beat.still_for()
+
+    @property
+    def log_level(self) -> str:
+        """Of Spark's log, as log4j names it."""
+        return self._log.level
+
+    def set_log_level(self, level: str) -> None:
+        """Change it, also for sessions to come."""
+        self._log = replace(self._log, level=level)
+        # One that is gone is replaced for the next round, and begins with this level.
+        with suppress(Exception):
+            if self._spark is not None:
+                self._spark.set_log_level(level)
 
     def snapshot(self) -> EngineSnapshot:
         """What Spark is doing."""
@@ -193,7 +213,7 @@ class Engine:
                         self._failures.clear()
                         self._patience *= 2
                 spark.stop()
-                self._spark = session.start(self._master, self._folder.path)
+                self._spark = session.start(self._master, self._folder.path, log=self._log)
                 self._since = time.time()
             return self._ready()
 

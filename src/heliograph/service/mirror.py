@@ -23,6 +23,7 @@ from heliograph.service.reports import ReportServer
 from heliograph.service.services import Services
 from heliograph.service.snapshot import EngineState, FlowState, MirrorSnapshot
 from heliograph.service.supervisor import FlowSupervisor
+from heliograph.spark.session import SparkLog
 
 __all__ = ["Mirror", "Unready"]
 
@@ -60,6 +61,7 @@ class Mirror:
         *,
         once: bool = False,
         silent: Callable[[Process], bool] = nobody,
+        spark_log: SparkLog | None = None,
     ) -> None:
         """Make a mirror of the flows of ``config``; without one it has those of `launch`.
 
@@ -67,7 +69,7 @@ class Mirror:
         """
         self.events = EventBus()
         self.pulse = Pulse()
-        self._engine = Engine(master, self.events)
+        self._engine = Engine(master, self.events, spark_log)
         self._reports = ReportServer(self._hear)
         self._once = once
         self._address: DriverAddress | None = None
@@ -235,6 +237,15 @@ class Mirror:
             self._engine.snapshot() if any(s.copies for s in flows) else None,
             self._started_at, self.events.sequence,
         )  # fmt: skip
+
+    @property
+    def spark_level(self) -> str:
+        """The level of Spark's log, as log4j names it."""
+        return self._engine.log_level
+
+    def set_spark_level(self, level: str) -> None:
+        """Change it. Waits for the JVM."""
+        self._engine.set_log_level(level)
 
     def unready(self) -> list[Unready]:
         """What keeps the mirror from doing all its work now; counts no partitions.

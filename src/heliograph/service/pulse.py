@@ -35,9 +35,9 @@ class Beat:
         self.part = part
         self._state = time.monotonic(), _BOUND_SECONDS
 
-    def touch(self, bound_seconds: float = _BOUND_SECONDS) -> None:
-        """It moves, and will again within so many seconds."""
-        self._state = time.monotonic(), bound_seconds
+    def touch(self, bound_seconds: float | None = None) -> None:
+        """It moves, and will again within so many seconds; two minutes if nothing is said."""
+        self._state = time.monotonic(), bound_seconds or _BOUND_SECONDS
 
     def still_for(self) -> float:
         """Seconds since it moved, if that is too long; else 0."""

@@ -8,17 +8,26 @@ import time
 import pytest
 
 from heliograph.control.workers import Workers
+from heliograph.copy.lease_report import LeaseReport, _Line
 from heliograph.service import pulse as pulse_module
 from heliograph.service.listening import Listener, Place
 from heliograph.service.mirror import Mirror
 from heliograph.service.pulse import Pulse
+from heliograph.service.reports import ReportServer
+
+
+def wait_for(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Time as the test says."""
     now = [1000.0]
-    monkeypatch.setattr(pulse_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("heliograph.service.pulse.time.monotonic", lambda: now[0])
     return now
 
 
@@ -63,6 +72,32 @@ def test_a_listener_with_nothing_to_do_comes_round(monkeypatch):
             assert touched.acquire(timeout=60)
     finally:
         listener.close()
+
+
+def test_a_loop_that_is_stopped_for_real_is_stuck_until_it_goes_on(monkeypatch):
+    """The thread that hears tasks hangs in what it does with a line: no double, no clock."""
+    monkeypatch.setattr(pulse_module, "_BOUND_SECONDS", 0.2)
+    monkeypatch.setattr("heliograph.service.listening.IDLE_SECONDS", 0.02)
+    hangs, free = threading.Event(), threading.Event()
+
+    def hear(_report):
+        hangs.set()
+        assert free.wait(60)
+
+    pulse, reports = Pulse(), ReportServer(hear)
+    teller = _Line(reports.listen(Place(None)))
+    pulse.watch("reports of tasks", reports.beat.still_for)
+    try:
+        wait_for(lambda: not pulse.stuck())
+        teller.say(LeaseReport("A->B", 1))
+        wait_for(lambda: teller.flush() or hangs.is_set())
+        wait_for(lambda: [s.part for s in pulse.stuck()] == ["reports of tasks"])
+        free.set()
+        wait_for(lambda: not pulse.stuck())
+    finally:
+        free.set()
+        teller.close()
+        reports.close()
 
 
 def test_calls_that_are_due_and_not_begun_are_late():
