@@ -51,6 +51,9 @@ class PlainEngine:
 
     def forget(self, owner): ...
 
+    def still_for(self):
+        return 0.0
+
     def snapshot(self):
         return EngineSnapshot(EngineState.READY)
 

@@ -346,5 +346,6 @@ def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):
     unknown = CliRunner().invoke(
         cli, ["pause", restart[1], "--flow", FIRST, "--topic", "no", "--yes"]
     )
-    assert unknown.exception.code == "topic.unknown"
-    assert CliRunner().invoke(cli, [*restart[:4]]).exception.code == "command.unconfirmed"
+    assert getattr(unknown.exception, "code", "") == "topic.unknown"
+    refused = CliRunner().invoke(cli, [*restart[:4]]).exception
+    assert getattr(refused, "code", "") == "command.unconfirmed"

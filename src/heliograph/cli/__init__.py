@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 from heliograph import __version__
+from heliograph.cli import daemon
 from heliograph.cli.errors import as_shown, show_error, show_thread_defect
 from heliograph.cli.stopping import StopRequested, stop_on_signals
 
@@ -34,6 +35,11 @@ _COMMANDS = {
         "heliograph.cli.commanding",
         "restart_command",
         "Start a flow or parts of it anew.",
+    ),
+    "health": (
+        "heliograph.cli.health",
+        "health_command",
+        "Whether a running mirror is alive, for probes.",
     ),
     "translate": (
         "heliograph.cli.translate",
@@ -76,6 +82,8 @@ _COMMANDS = {
         "Watch a mirror survive a kill -9, with proof.",
     ),
 }
+#: They mirror until they are stopped.
+_MIRRORING = frozenset({"run", "connect"})
 _INTERRUPTED = 130
 _READER_GONE = 141
 #: MM2's exit code for bad arguments (-1).
@@ -91,6 +99,8 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _MIRRORING:
+            daemon.begin(args[1:])
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -100,7 +110,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        if cmd_name in {"run", "connect"}:
+        if cmd_name in _MIRRORING:
             # Before its modules are imported, which takes seconds: SIGTERM is a clean stop there.
             stop_on_signals()
         module, name, _ = _COMMANDS[cmd_name]
@@ -129,6 +139,14 @@ def main() -> None:
     # Secrets are in memory: a crash must not write them to a disk. Spark and workers inherit this.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.excepthook = show_thread_defect
+    try:
+        _run()
+    except SystemExit as ended:
+        daemon.end(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise
+
+
+def _run() -> None:
     try:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()

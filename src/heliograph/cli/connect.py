@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from heliograph.cli.daemon import daemon_options, ready
+from heliograph.cli.logs import LogSettings, log_options, more_on_signal
+from heliograph.cli.manager import Manager
 from heliograph.cli.reporting import Reporter, reporter, status_options
 from heliograph.cli.serving import serve_worker
 from heliograph.cli.stopping import StopRequested, already_stopping
@@ -20,7 +23,16 @@ from heliograph.jvm.java import find_java
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--master", help="Spark master; this machine's cores by default.")
 @status_options
-def connect_command(file: Path, master: str | None, output: str, status_interval: float) -> None:
+@log_options
+@daemon_options
+def connect_command(
+    file: Path,
+    master: str | None,
+    output: str,
+    status_interval: float,
+    log: LogSettings,
+    daemon: bool,
+) -> None:
     """Run the MirrorMaker 2 connectors of a Kafka Connect cluster.
 
     FILE is the connect-distributed.properties of Connect's own workers. Stop those first; then
@@ -32,10 +44,14 @@ def connect_command(file: Path, master: str | None, output: str, status_interval
     """
     config = WorkerConfig.from_file(file)
     find_java()
-    worker = ConnectWorker(config, master)
+    worker = ConnectWorker(config, master, log.spark)
     mirror = worker.mirror
+    more_on_signal(worker.loggers)
     server = serve_worker(config, worker.herder, mirror)
-    with reporter(output, mirror.snapshot, mirror.events, status_interval) as report:
+    shown = reporter(
+        "none" if daemon else output, mirror.snapshot, mirror.events, status_interval, log
+    )
+    with shown as report, Manager(mirror.pulse.stuck) as manager:
         try:
             _greet(report, config)
             server.start()
@@ -44,9 +60,12 @@ def connect_command(file: Path, master: str | None, output: str, status_interval
             report.say(f"REST on {', '.join(map(str, addresses))}")
             worker.start(config.served_on(addresses[0].port).worker_id)
             report.say(f"joining group {config.group_id} ...")
+            manager.ready(f"worker of Connect cluster {config.group_id}")
+            ready()
             threading.Event().wait()
         except StopRequested:
             report.say("stopping ...")
+            manager.stopping()
         finally:
             already_stopping()
             worker.leave()

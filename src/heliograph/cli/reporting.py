@@ -12,8 +12,9 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol, Self
 
 import click
@@ -24,6 +25,9 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.cli.flows import Command, output_option
+from heliograph.cli.log_file import LogFile
+from heliograph.cli.logs import LogSettings
+from heliograph.config.secrets import redact_text
 from heliograph.model import PartitionEvent
 from heliograph.service.events import (
     EngineEvent,
@@ -37,6 +41,7 @@ from heliograph.service.events import (
     level_of,
     lines_of,
 )
+from heliograph.service.notices import Notices, take_logs
 from heliograph.service.snapshot import (
     CHECKPOINTS,
     COPYING,
@@ -92,7 +97,13 @@ _KINDS = {
     Notice: "notice",
 }
 
+#: Whose levels decide which events and which status lines are logged.
+_EVENTS = logging.getLogger("heliograph.service.events")
+_STATUS = logging.getLogger(__name__)
+
 TakeSnapshot = Callable[[], MirrorSnapshot]
+#: Takes a line.
+Write = Callable[[str], None]
 
 
 def status_options(command: Command) -> Command:
@@ -110,23 +121,51 @@ class Reporter(Protocol):
     """Shows the mirror until left, and then says a last word on each flow."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None: ...
     def say(self, text: str, level: int = logging.INFO) -> None:
         """One line about what happens now."""
 
 
 def reporter(
-    form: str, snapshot: TakeSnapshot, events: EventBus, interval: float = _STATUS_SECONDS
+    form: str,
+    snapshot: TakeSnapshot,
+    events: EventBus,
+    interval: float = _STATUS_SECONDS,
+    log: LogSettings | None = None,
 ) -> Reporter:
-    """The reporter for ``-o``: ``auto`` is a table on a terminal and plain lines elsewhere.
+    """The reporter for ``-o`` and the options of the log; raises OSError if its file cannot be.
 
-    A flow that does not change is reported every ``interval`` seconds; the table shows it always.
+    ``auto`` is a table on a terminal; elsewhere the log, unless that has a file. ``none`` shows
+    nothing. A flow that does not change is reported every ``interval`` seconds; the table shows it
+    always.
     """
+    log = log if log is not None else LogSettings()
+    outputs: list[_Output] = []
     if form == "json":
-        return _Reporter(snapshot, events, _JsonLines(interval))
-    if form == "table" or (form == "auto" and sys.stdout.isatty()):
-        return _Reporter(snapshot, events, _LiveTable(snapshot))
-    return _Reporter(snapshot, events, _PlainLines(interval))
+        outputs.append(_JsonLines(interval, whole=True))
+    elif form == "table" or (form == "auto" and sys.stdout.isatty()):
+        outputs.append(_LiveTable(snapshot))
+    elif form == "plain":
+        outputs.append(_PlainLines(interval))
+    elif form == "auto" and log.file is None:
+        outputs.append(_lines(log, interval))
+    file = None
+    if log.file is not None:
+        told = partial(_lost, log.form)
+        file = _lines(log, interval, LogFile(log.file, log.most_bytes, log.keep, told).write)
+    return _Reporter(snapshot, events, outputs, file, log.level)
+
+
+def _lines(log: LogSettings, interval: float, write: Write | None = None) -> _Output:
+    return _JsonLines(interval, write) if log.form == "json" else _PlainLines(interval, write)
+
+
+def _lost(form: str, lines: int) -> str:
+    """The line that stands for so many others in a log file."""
+    at, text = time.time(), f"{lines} lines could not be written"
+    if form == "json":
+        return _json_line(at, "notice", logging.WARNING, {"logger": _STATUS.name, "text": text})
+    return _line(at, logging.WARNING, text)
 
 
 class _Output(Protocol):
@@ -149,34 +188,72 @@ class _Output(Protocol):
 
 
 class _Reporter:
+    """Any number of outputs, and the log file, which alone is told how it ended."""
+
+    def __init__(
+        self, snapshot: TakeSnapshot, events: EventBus, outputs: Sequence[_Output],
+        file: _Output | None, level: int,
+    ) -> None:  # fmt: skip
+        self._events = events
+        self._level = level
+        self._shown = [_Showing(snapshot, events, output) for output in outputs]
+        self._file = _Showing(snapshot, events, file) if file is not None else None
+        self._logs = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._notices = notices = self._logs.enter_context(take_logs(self._events, self._level))
+        # py4j logs to the root logger when a JVM dies; what matters of it is said by the engine.
+        logging.getLogger().addHandler(logging.NullHandler())
+        for showing in self._all():
+            showing.start(notices)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        self._notices.tick(end=True)
+        for showing in self._shown:
+            showing.end()
+        if self._file is not None:
+            # Elsewhere it is shown where it is caught.
+            failed = error if isinstance(error, Exception) else None
+            self._file.end(str(failed) if failed is not None else "")
+        self._logs.close()
+
+    def _all(self) -> list[_Showing]:
+        return [*self._shown, *([self._file] if self._file is not None else [])]
+
+    def say(self, text: str, level: int = logging.INFO) -> None:
+        if _STATUS.isEnabledFor(level):
+            self._events.publish(Notice(level, text, at=time.time(), logger=__name__))
+
+
+class _Showing:
+    """One output and its thread: one that nobody takes holds back neither mirror nor others."""
+
     def __init__(self, snapshot: TakeSnapshot, events: EventBus, output: _Output) -> None:
         self._snapshot = snapshot
-        self._events = events
         self._output = output
         self._following = events.subscribe(after=0)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="reporting", daemon=True)
-        self._logs = ExitStack()
+        self._notices: Notices | None = None
 
-    def __enter__(self) -> Self:
-        self._logs.enter_context(self._events.take_logs())
-        # py4j logs to the root logger when a JVM dies; what matters of it is said by the engine.
-        logging.getLogger().addHandler(logging.NullHandler())
+    def start(self, notices: Notices) -> None:
+        """Show what happens from the beginning on."""
+        self._notices = notices
         self._output.begin()
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self, error: str = "") -> None:
+        """Show what was not shown yet, why it ended, and the last words."""
         self._following.close()
         self._ended.set()
         self._thread.join(_END_SECONDS)
         self._output.end()
-        if not self._thread.is_alive():
-            self._output.last(self._snapshot())
-        self._logs.close()
-
-    def say(self, text: str, level: int = logging.INFO) -> None:
-        self._events.publish(Notice(level, text, at=time.time()))
+        if self._thread.is_alive():
+            return
+        if error:
+            self._output.events([Published(0, Notice(logging.ERROR, error, at=time.time()))])
+        self._output.last(self._snapshot())
 
     def _loop(self) -> None:
         look_at = time.monotonic() + _LOOK_SECONDS
@@ -184,6 +261,8 @@ class _Reporter:
             if published := self._following.get(max(look_at - time.monotonic(), 0.0)):
                 self._output.events(published)
             if time.monotonic() >= look_at and not self._ended.is_set():
+                if self._notices is not None:
+                    self._notices.tick()
                 self._output.status(self._snapshot())
                 look_at = time.monotonic() + _LOOK_SECONDS
         self._output.events(self._following.get(0))
@@ -227,6 +306,24 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
+def _safely(write: Write | None) -> Write:
+    """Writes lines in which no password is left, should one have got into a message."""
+
+    def write_redacted(line: str) -> None:
+        (write or _print)(redact_text(line))
+
+    return write_redacted
+
+
+def _is_logged(event: Event) -> bool:
+    """Whether an event is to be in the log; of notices their loggers have decided that."""
+    return isinstance(event, Notice) or _EVENTS.isEnabledFor(level_of(event))
+
+
+def _status_level(flow: FlowSnapshot) -> int:
+    return logging.WARNING if flow.states.keys() & BAD_STATES else logging.INFO
+
+
 # -- for people -------------------------------------------------------------------------------
 
 
@@ -235,13 +332,14 @@ def _line(when: float, level: int, text: str) -> str:
 
 
 def _event_lines(published: Sequence[Published]) -> list[str]:
-    told = lines_of([p.event for p in published])
-    return [_line(at, level, text) for at, level, text in told if level >= logging.INFO]
+    told = lines_of([p.event for p in published if _is_logged(p.event)])
+    return [_line(at, level, text) for at, level, text in told]
 
 
 class _PlainLines:
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, write: Write | None = None) -> None:
         self._changes = _Changes(interval)
+        self._write = _safely(write)
 
     def begin(self) -> None: ...
 
@@ -249,17 +347,18 @@ class _PlainLines:
 
     def events(self, published: Sequence[Published]) -> None:
         for line in _event_lines(published):
-            _print(line)
+            self._write(line)
 
     def status(self, mirror: MirrorSnapshot) -> None:
         for flow in self._changes.due(mirror):
-            for line in _status_lines(flow):
-                level = logging.WARNING if flow.states.keys() & BAD_STATES else logging.INFO
-                _print(_line(mirror.at, level, line))
+            level = _status_level(flow)
+            if _STATUS.isEnabledFor(level):
+                for line in _status_lines(flow):
+                    self._write(_line(mirror.at, level, line))
 
     def last(self, mirror: MirrorSnapshot) -> None:
         for flow in filter(copies, mirror.flows):
-            _print(_line(mirror.at, logging.INFO, _last_word(mirror, flow)))
+            self._write(_line(mirror.at, logging.INFO, _last_word(mirror, flow)))
 
 
 def lag_of(flow: FlowSnapshot) -> str:
@@ -449,7 +548,7 @@ class _LiveTable:
 
     def events(self, published: Sequence[Published]) -> None:
         for line in _event_lines(published):
-            self._console.print(Text(line))
+            self._console.print(Text(redact_text(line)))
 
     def status(self, mirror: MirrorSnapshot) -> None: ...
 
@@ -465,9 +564,13 @@ class _LiveTable:
 
 
 class _JsonLines:
-    def __init__(self, interval: float) -> None:
+    """``whole``: every event, whatever its level, so that no number is missing."""
+
+    def __init__(self, interval: float, write: Write | None = None, *, whole: bool = False) -> None:
         self._changes = _Changes(interval)
         self._details: dict[tuple[str, str], dict[str, str]] = {}
+        self._write = _safely(write)
+        self._whole = whole
 
     def begin(self) -> None: ...
 
@@ -475,19 +578,22 @@ class _JsonLines:
 
     def events(self, published: Sequence[Published]) -> None:
         for sequence, event in published:
-            level = logging.getLevelName(level_of(event)).lower()
-            kind, at = _KINDS[type(event)], event.at or time.time()
-            _print_json(at, kind, sequence=sequence, level=level, **_plain(event))
+            if self._whole or _is_logged(event):
+                kind, at = _KINDS[type(event)], event.at or time.time()
+                fields = {"logger": _EVENTS.name, "sequence": sequence} | _plain(event)
+                self._write(_json_line(at, kind, level_of(event), fields))
 
     def status(self, mirror: MirrorSnapshot) -> None:
         for flow in self._changes.due(mirror):
-            self._status(mirror.at, flow)
-        for flow in mirror.flows:
-            self._say_details(mirror.at, flow)
+            if self._whole or _STATUS.isEnabledFor(_status_level(flow)):
+                self._status(mirror.at, flow)
+        if self._whole or _STATUS.isEnabledFor(logging.INFO):
+            for flow in mirror.flows:
+                self._say_details(mirror.at, flow)
 
     def _status(self, at: float, flow: FlowSnapshot) -> None:
-        _print_json(
-            at, "status", **summary(flow),
+        self._print(
+            at, "status", _status_level(flow), _STATUS, **summary(flow),
             troubled=[to_json(p) for p in flow.troubled],
             lagging=[to_json(t) for t in flow.topics if t.lag_records],
             failing={job.description: job.error for job in flow.failing_jobs},
@@ -499,22 +605,28 @@ class _JsonLines:
             details, key = dict(job.details), (flow.flow, job.description)
             if details != self._details.get(key, {}):
                 self._details[key] = details
-                _print_json(at, "details", flow=flow.flow, job=job.description, details=details)
+                self._print(at, "details", logging.INFO, _STATUS, flow=flow.flow,
+                            job=job.description, details=details)  # fmt: skip
 
     def last(self, mirror: MirrorSnapshot) -> None:
         for flow in mirror.flows:
-            _print_json(
-                mirror.at, "stopped", flow=flow.flow,
+            self._print(
+                mirror.at, "stopped", logging.INFO, _STATUS, flow=flow.flow,
                 ran_seconds=round(max(mirror.at - mirror.started_at, 0.0), 3),
                 copied_records=flow.copied_records, copied_bytes=flow.copied_bytes,
                 lag_records=flow.lag_records, lag_seconds=to_json(flow.lag_seconds),
                 states=dict(flow.states),
             )  # fmt: skip
 
+    def _print(
+        self, at: float, event: str, level: int, logger: logging.Logger, **fields: Any
+    ) -> None:
+        self._write(_json_line(at, event, level, {"logger": logger.name} | fields))
 
-def _print_json(at: float, event: str, **fields: Any) -> None:
-    line = {"time": moment(at), "event": event, **fields}
-    _print(json.dumps(line, separators=(",", ":"), default=str))
+
+def _json_line(at: float, event: str, level: int, fields: Mapping[str, Any]) -> str:
+    head = {"time": moment(at), "event": event, "level": logging.getLevelName(level).lower()}
+    return json.dumps(head | dict(fields), separators=(",", ":"), default=str)
 
 
 def _plain(event: Event) -> dict[str, Any]:
@@ -524,6 +636,8 @@ def _plain(event: Event) -> dict[str, Any]:
     if isinstance(event, PartitionEvent):
         plain["topic"], plain["partition"] = event.partition
     if isinstance(event, Notice):
-        plain = {"message": event.text}
+        for name in ("logger", "error"):
+            if not plain[name]:
+                del plain[name]
     plain.pop("level", None)
     return plain

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from heliograph.cli.daemon import daemon_options, ready
+from heliograph.cli.logs import LogSettings, log_options, more_on_signal
+from heliograph.cli.manager import Manager
 from heliograph.cli.reporting import Reporter, reporter, status_options
 from heliograph.cli.stopping import StopRequested, already_stopping
 from heliograph.config import MirrorMakerConfig, load
+from heliograph.connect.loggers import Loggers
 from heliograph.errors import HeliographError
 from heliograph.jvm.java import find_java
 from heliograph.service.mirror import Mirror
@@ -44,6 +48,8 @@ _WATCH_SECONDS = 1.0
               help="Serve the status, events and Connect's read routes over HTTP; on 127.0.0.1"
               " without further ado, elsewhere as docs/rest.md says.")  # fmt: skip
 @status_options
+@log_options
+@daemon_options
 def run_command(
     file: Path,
     clusters: tuple[str, ...],
@@ -54,6 +60,8 @@ def run_command(
     listen: str | None,
     output: str,
     status_interval: float,
+    log: LogSettings,
+    daemon: bool,
 ) -> None:
     """Mirror the flows of FILE, an mm2.properties as MirrorMaker 2 reads it.
 
@@ -77,9 +85,14 @@ def run_command(
     config = source.load()
     if any(f.enabled for f in config.flows):
         find_java()
-    mirror = Mirror(config, master, once=once)
-    server = _server(config, listen, mirror)
-    with reporter(output, mirror.snapshot, mirror.events, status_interval) as report:
+    mirror = Mirror(config, master, once=once, spark_log=log.spark)
+    loggers = Loggers(mirror)
+    more_on_signal(loggers)
+    server = _server(config, listen, mirror, loggers)
+    shown = reporter(
+        "none" if daemon else output, mirror.snapshot, mirror.events, status_interval, log
+    )
+    with shown as report, Manager(mirror.pulse.stuck) as manager:
         try:
             _greet(report, config)
             if server is not None:
@@ -88,6 +101,8 @@ def run_command(
                 report.say(f"REST on {', '.join(map(str, server.addresses))}")
             started = time.monotonic()
             mirror.start()
+            manager.ready(_flows(config))
+            ready()
             if once:
                 mirror.run_once()
                 took = time.monotonic() - started
@@ -96,6 +111,7 @@ def run_command(
                 _run(mirror, source, report, hang_up, watch=watch)
         except StopRequested:
             report.say("stopping ...")
+            manager.stopping()
         finally:
             already_stopping()
             if server is not None:
@@ -103,20 +119,26 @@ def run_command(
             mirror.close()
 
 
-def _server(config: MirrorMakerConfig, listen: str | None, mirror: Mirror) -> RestServer | None:
+def _server(
+    config: MirrorMakerConfig, listen: str | None, mirror: Mirror, loggers: Loggers
+) -> RestServer | None:
     if listen is None:
         return None
     # Its modules take a second to import.
     from heliograph.cli.serving import serve_flows  # noqa: PLC0415
 
-    return serve_flows(config, listen, mirror)
+    return serve_flows(config, listen, mirror, loggers)
 
 
 def _greet(report: Reporter, config: MirrorMakerConfig) -> None:
     for warning in config.warnings:
         report.say(str(warning), logging.WARNING)
+    report.say(f"{_flows(config)}; starting ...")
+
+
+def _flows(config: MirrorMakerConfig) -> str:
     flows = [str(f.flow) for f in config.flows if f.enabled]
-    report.say(f"mirroring {', '.join(flows) or 'nothing, only heartbeats'}; starting ...")
+    return f"mirroring {', '.join(flows) or 'nothing, only heartbeats'}"
 
 
 class _ConfigFile:

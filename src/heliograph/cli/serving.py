@@ -9,13 +9,15 @@ from heliograph.config import MirrorMakerConfig
 from heliograph.config.providers import resolve
 from heliograph.config.worker_keys import RestSettings as RestKeys
 from heliograph.connect.api import Herder
+from heliograph.connect.loggers import Loggers
 from heliograph.connect.mirror_herder import MirrorHerder
 from heliograph.connect.worker_config import WorkerConfig
 from heliograph.rest.app import RestApp
+from heliograph.rest.health import Health
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.server import RestServer
 from heliograph.rest.settings import RestSettings
-from heliograph.service.mirror import Mirror
+from heliograph.service.mirror import Mirror, Unready
 
 __all__ = ["serve_flows", "serve_worker"]
 
@@ -32,10 +34,18 @@ def serve_worker(config: WorkerConfig, herder: Herder, mirror: Mirror) -> RestSe
         allow_methods=config.access_control_allow_methods,
         response_headers=config.response_http_headers_config,
     )
-    return _server(herder, settings, mirror)
+
+    def unready() -> list[Unready]:
+        status, word, message = herder.health()
+        worker = [] if status == 200 else [Unready("worker", word, "", message)]
+        return worker + mirror.unready()
+
+    return _server(herder, settings, mirror, unready)
 
 
-def serve_flows(config: MirrorMakerConfig, listen: str, mirror: Mirror) -> RestServer:
+def serve_flows(
+    config: MirrorMakerConfig, listen: str, mirror: Mirror, loggers: Loggers
+) -> RestServer:
     """The server of ``run --listen HOST:PORT``, not started; raises ConfigError."""
     values = {key: entry.value for key, entry in config.entries.items()}
     keys = RestKeys.of(values, config.providers)
@@ -46,15 +56,18 @@ def serve_flows(config: MirrorMakerConfig, listen: str, mirror: Mirror) -> RestS
     }  # fmt: skip
     settings = RestSettings.of(keys, listeners=[address], tls=tls)
     made: list[RestServer] = []
-    herder = MirrorHerder(mirror, _worker_id(made), changeable=keys.changes)
-    made.append(_server(herder, settings, mirror))
+    herder = MirrorHerder(mirror, _worker_id(made), changeable=keys.changes, loggers=loggers)
+    made.append(_server(herder, settings, mirror, mirror.unready))
     return made[0]
 
 
-def _server(herder: Herder, settings: RestSettings, mirror: Mirror) -> RestServer:
+def _server(
+    herder: Herder, settings: RestSettings, mirror: Mirror, unready: Callable[[], list[Unready]]
+) -> RestServer:
     mirror.history.start()
     mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor, mirror.history)
-    return RestServer(RestApp(herder, settings, mirrored), settings)
+    health = Health(mirror.pulse.stuck, unready)
+    return RestServer(RestApp(herder, settings, mirrored, health), settings)
 
 
 def _worker_id(made: list[RestServer]) -> Callable[[], str]:

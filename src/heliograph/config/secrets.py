@@ -7,7 +7,7 @@ import re
 from heliograph.config.key import Type
 from heliograph.config.keys import find_anywhere
 
-__all__ = ["HIDDEN", "is_secret", "redact"]
+__all__ = ["HIDDEN", "is_secret", "redact", "redact_text"]
 
 HIDDEN = "[hidden]"
 
@@ -23,6 +23,15 @@ _URL_USER = re.compile(r"://[^/@\s]+@")
 _URL_QUERY = re.compile(r"(://[^?\s]*\?)[^\s]+")
 #: What gives a secret away wherever it was pasted.
 _SECRET_VALUE = re.compile(r"PRIVATE KEY|(?:password|secret)\s*=", re.IGNORECASE)
+
+
+#: The same in a text of any kind, with what it gives away. Quotes may be escaped, as in JSON.
+_SECRET_TEXT = re.compile(
+    r"""((?:password|passwd|secret|token|api[._-]?key)["']?\s*[=:]\s*)"""
+    r"""(?!\$\{)(\\?["'])?[^\s"'\\;,&]+""",
+    re.IGNORECASE,
+)
+_PRIVATE_KEY = re.compile(r"""(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^"]*?(-----END|(?=")|$)""")
 
 
 def is_secret(key: str) -> bool:
@@ -41,3 +50,13 @@ def redact(key: str, value: str) -> str:
     if value and (is_secret(key) or _SECRET_VALUE.search(value)):
         return value if _TEMPLATE.fullmatch(value.strip()) else HIDDEN
     return _URL_QUERY.sub(rf"\1{HIDDEN}", _URL_USER.sub(f"://{HIDDEN}@", value))
+
+
+def redact_text(text: str) -> str:
+    """A text for a log, e.g. a message of somebody else's, without what looks like a secret in it.
+
+    Messages of ours hold none. This is for those that quote: a JAAS line, a URL, a private key.
+    """
+    text = _URL_USER.sub(f"://{HIDDEN}@", text)
+    text = _PRIVATE_KEY.sub(rf"\1{HIDDEN}\2", text)
+    return _SECRET_TEXT.sub(lambda found: f"{found[1]}{found[2] or ''}{HIDDEN}", text)

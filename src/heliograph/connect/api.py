@@ -189,5 +189,10 @@ class Herder(Protocol):
     def logger(self, name: str) -> Mapping[str, Any]:
         """404 `Logger L not found.`."""
 
-    def set_level(self, name: str, level: str, *, cluster: bool) -> Sequence[str]:
-        """The names of the loggers that it changes here; with ``cluster`` every worker does it."""
+    def set_level(
+        self, name: str, level: str, *, cluster: bool, seconds: float | None = None
+    ) -> Sequence[str]:
+        """The names of the loggers that it changes here; with ``cluster`` every worker does it.
+
+        ``seconds``: for so long; only without ``cluster``.
+        """

@@ -325,13 +325,15 @@ class ConnectHerder:
         """One of them."""
         return self._loggers.one(name)
 
-    def set_level(self, name: str, level: str, *, cluster: bool) -> Sequence[str]:
+    def set_level(
+        self, name: str, level: str, *, cluster: bool, seconds: float | None = None
+    ) -> Sequence[str]:
         """Change a level here, or by every worker."""
         self._loggers.check(level)
         if cluster:
             self._write([logger_entry(name, level)])
             return []
-        return self._loggers.set_level(name, level)
+        return self._loggers.set_level(name, level, seconds=seconds)
 
 
 def _info(stored: StoredConnector) -> ConnectorInfo:

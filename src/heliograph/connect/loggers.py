@@ -1,7 +1,8 @@
 """The levels of loggers, as Connect's ``/admin/loggers`` shows and changes them. In the driver.
 
-Ours are Python's loggers below ``heliograph``; ``root`` is their root. Names of Java classes are
-taken and remembered, because tools set them everywhere, and have no effect.
+Ours are Python's loggers below ``heliograph``; ``root`` is their root. ``org.apache.spark`` is
+Spark's log, which ``root`` leaves alone. Other names of Java classes are taken and remembered,
+because tools set them everywhere, and have no effect.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from heliograph.connect.api import ConnectError
+from heliograph.control.workers import WORKERS
+from heliograph.service.mirror import Mirror
 
 __all__ = ["Loggers"]
 
-_ROOT, _OURS = "root", "heliograph"
+_ROOT, _OURS, _SPARK = "root", "heliograph", "org.apache.spark"
 #: Who has changed what is said in any case.
 _AUDIT = "heliograph.rest.audit"
 _LEVELS = {
@@ -31,6 +35,8 @@ _LEVELS = {
 }
 _NAMES = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN",
           logging.ERROR: "ERROR", logging.CRITICAL: "FATAL"}  # fmt: skip
+#: Python's levels are numbers, Spark's are names.
+_Level = int | str
 #: Whoever may change levels can name as many loggers; nobody needs more.
 _MOST = 1000
 
@@ -38,7 +44,9 @@ _MOST = 1000
 class Loggers:
     """What is known of loggers in this process. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, mirror: Mirror | None = None) -> None:
+        """``mirror`` has the Spark whose level is changed."""
+        self._mirror = mirror
         self._lock = threading.Lock()
         #: By Connect's name: the level, and when it was set.
         self._set: dict[str, tuple[str, int]] = {}
@@ -46,6 +54,8 @@ class Loggers:
     def all(self) -> Mapping[str, Mapping[str, Any]]:
         """By name: ``level``, and ``last_modified`` in milliseconds or None."""
         known = {_ROOT: _level_of(logging.getLogger(_OURS))}
+        if self._mirror is not None:
+            known[_SPARK] = self._mirror.spark_level
         for name, logger in list(logging.root.manager.loggerDict.items()):
             if isinstance(logger, logging.Logger) and name.startswith(f"{_OURS}."):
                 known[name] = _level_of(logger)
@@ -69,26 +79,62 @@ class Loggers:
         if level.upper() not in _LEVELS:
             raise ConnectError(404, f"invalid log level '{level}'.")
 
-    def set_level(self, name: str, level: str) -> Sequence[str]:
-        """Change a logger and those below it; returns those that are; raises ConnectError."""
+    def set_level(self, name: str, level: str, *, seconds: float | None = None) -> Sequence[str]:
+        """Change a logger and those below it; returns those that are; raises ConnectError.
+
+        After ``seconds`` they are as before, unless somebody has changed them meanwhile.
+        """
         self.check(level)
         level = level.upper()
         known = self.all()
-        below = {n for n in known if name in {_ROOT, n} or n.startswith(f"{name}.")}
+        below = {
+            n for n in known
+            if (name == _ROOT and n != _SPARK) or n == name or n.startswith(f"{name}.")
+        }  # fmt: skip
         # As Connect: those that have the level already are not changed.
         names = sorted(
             n for n in {name, *below} - {_AUDIT} if n not in known or known[n]["level"] != level
         )
+        before = {n: self._now(n) for n in names}
         now = int(time.time() * 1000)
         with self._lock:
             if len(self._set) + len(names) <= _MOST:
                 self._set |= dict.fromkeys(names, (level, now))
         for changed in names:
-            if changed == _ROOT:
-                logging.getLogger(_OURS).setLevel(_LEVELS[level])
-            elif changed.startswith(f"{_OURS}."):
-                logging.getLogger(changed).setLevel(_LEVELS[level])
+            self._put(changed, level if changed == _SPARK else _LEVELS[level])
+        if seconds is not None:
+            after = {n: self._now(n) for n in names}
+            WORKERS.after(seconds, partial(self._restore, before, after), self)
         return names
+
+    def _now(self, name: str) -> _Level | None:
+        if name == _SPARK:
+            return self._mirror.spark_level if self._mirror is not None else None
+        logger = _python(name)
+        return logger.level if logger is not None else None
+
+    def _put(self, name: str, level: _Level) -> None:
+        if isinstance(level, str):
+            if self._mirror is not None:
+                self._mirror.set_spark_level(level)
+        elif (logger := _python(name)) is not None:
+            logger.setLevel(level)
+
+    def _restore(
+        self, before: Mapping[str, _Level | None], after: Mapping[str, _Level | None]
+    ) -> None:
+        for name, was in before.items():
+            if was is not None and self._now(name) == after[name]:
+                self._put(name, was)
+                with self._lock:
+                    self._set.pop(name, None)
+
+
+def _python(name: str) -> logging.Logger | None:
+    """The logger of ours that Connect's name means; None if it means none."""
+    if name == _ROOT:
+        return logging.getLogger(_OURS)
+    return logging.getLogger(name) if name.startswith(f"{_OURS}.") else None
 
 
 def _level_of(logger: logging.Logger) -> str:

@@ -45,12 +45,17 @@ class MirrorHerder:
     """The flows of a running mirror, as connectors. Thread-safe."""
 
     def __init__(
-        self, mirror: Mirror, worker_id: Callable[[], str], *, changeable: bool = False
+        self,
+        mirror: Mirror,
+        worker_id: Callable[[], str],
+        *,
+        changeable: bool = False,
+        loggers: Loggers | None = None,
     ) -> None:
         self.changeable = changeable
         self._mirror = mirror
         self._worker_id = worker_id
-        self._loggers = Loggers()
+        self._loggers = loggers if loggers is not None else Loggers(mirror)
         self._lock = threading.Lock()
         self._known: tuple[float, Sequence[FlowSnapshot]] = (float("-inf"), ())
 
@@ -268,9 +273,11 @@ class MirrorHerder:
         """One of them."""
         return self._loggers.one(name)
 
-    def set_level(self, name: str, level: str, *, cluster: bool) -> Sequence[str]:
+    def set_level(
+        self, name: str, level: str, *, cluster: bool, seconds: float | None = None
+    ) -> Sequence[str]:
         """Change a level; there is one worker."""
-        changed = self._loggers.set_level(name, level)
+        changed = self._loggers.set_level(name, level, seconds=seconds)
         return [] if cluster else changed
 
 

@@ -17,6 +17,7 @@ from heliograph.connect.storage import StorageTopics
 from heliograph.connect.worker_config import WorkerConfig
 from heliograph.errors import StartError
 from heliograph.service.mirror import Mirror
+from heliograph.spark.session import SparkLog
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError
 
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _ENDING_SECONDS = 0.1
 _START_PATIENCE_SECONDS = 10.0
+#: States are written to a cluster that may be away, again and again, for no longer than this.
+_SETTLE_SECONDS = 1800.0
 
 
 class ConnectWorker:
@@ -36,16 +39,19 @@ class ConnectWorker:
     Attributes:
         herder: answers for all connectors of the cluster.
         mirror: the flows of those that run here.
+        loggers: of this process.
     """
 
-    def __init__(self, config: WorkerConfig, master: str | None = None) -> None:
+    def __init__(
+        self, config: WorkerConfig, master: str | None = None, spark_log: SparkLog | None = None
+    ) -> None:
         self._config = config
-        self.mirror = Mirror(None, master, silent=self._is_silent)
+        self.mirror = Mirror(None, master, silent=self._is_silent, spark_log=spark_log)
         self._client = ClusterClient(config.client, f"connect-{config.group_id}|storage")
         self._storage = StorageTopics(self._client, config.storage, self._wake)
-        self._loggers = Loggers()
+        self.loggers = Loggers(self.mirror)
         self.herder = ConnectHerder(
-            config, self._storage, self._health, self._loggers, self._tell_again
+            config, self._storage, self._health, self.loggers, self._tell_again
         )
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
@@ -119,13 +125,16 @@ class ConnectWorker:
 
     def _live(self) -> None:
         fleet, group = self._fleet, self._group
+        beat = self.mirror.pulse.beat("connectors")
         assert fleet is not None and group is not None  # noqa: S101 - started
         pause = 0.0
         while not self._stopping.is_set():
             self._woken.wait(pause)
             self._woken.clear()
             if self._stopping.is_set():
+                self.mirror.pulse.end(beat)
                 return
+            beat.touch(_SETTLE_SECONDS)
             try:
                 self._settle(fleet, group)
                 self._problem = ""
@@ -142,7 +151,7 @@ class ConnectWorker:
         for request in self._storage.take_requests():
             if isinstance(request, LoggerLevel):
                 with suppress(ConnectError):
-                    self._loggers.set_level(request.logger, request.level)
+                    self.loggers.set_level(request.logger, request.level)
             else:
                 fleet.restart(request)
         view = self._storage.view

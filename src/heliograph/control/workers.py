@@ -40,6 +40,12 @@ class Workers:
         """How many there are."""
         return self._all
 
+    @property
+    def late_seconds(self) -> float:
+        """For how long a call has been due that was not begun; 0 if there is none."""
+        with self._changed:
+            return max(0.0, time.monotonic() - self._due[0][0]) if self._due else 0.0
+
     def after(self, seconds: float, call: Call, owner: object) -> None:
         """Make a call after so many seconds, in any thread. It must not raise."""
         with self._changed:

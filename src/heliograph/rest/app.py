@@ -25,6 +25,7 @@ from heliograph.rest.dashboard_routes import HOME, dashboard_routes
 from heliograph.rest.documents import page_of
 from heliograph.rest.errors import as_json, failure, plain_error
 from heliograph.rest.flow_stream import FlowStream
+from heliograph.rest.health import Health, health_routes
 from heliograph.rest.latest import Latest
 from heliograph.rest.metrics.route import metrics_route
 from heliograph.rest.own_routes import Mirrored, event_json, own_routes
@@ -48,12 +49,17 @@ _NO_SCRIPTS = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'n
 class RestApp:
     """An ASGI application. `close` ends answers that would not end by themselves.
 
-    ``mirrored`` is for our own routes; without it there are only Connect's. ``routes`` is all that
-    is served. Raises ConfigError if a file of users or tokens is not right.
+    ``mirrored`` is for our own routes, ``health`` for the probes; without them there are only
+    Connect's. ``routes`` is all that is served. Raises ConfigError if a file of users or tokens is
+    not right.
     """
 
     def __init__(
-        self, herder: Herder, settings: RestSettings, mirrored: Mirrored | None = None
+        self,
+        herder: Herder,
+        settings: RestSettings,
+        mirrored: Mirrored | None = None,
+        health: Health | None = None,
     ) -> None:
         self._streams: list[Streams] = []
         limits = settings.limits
@@ -71,6 +77,8 @@ class RestApp:
             routes += own_routes(mirrored, latest, events, flows)
             routes.append(metrics_route(latest, settings.metrics))
             routes += board_routes(mirrored, latest, herder, credentials.logins) + home
+        if health is not None:
+            routes += health_routes(health, settings)
         api = FastAPI(
             title="Heliograph", version=__version__, docs_url=None, redoc_url=None,
             openapi_url=None, redirect_slashes=False, telemetry=_SILENT,

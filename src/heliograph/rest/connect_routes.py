@@ -31,6 +31,8 @@ __all__ = ["connect_routes"]
 _LEVELS = frozenset({"OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL"})
 #: What a URI's path keeps as it is: RFC 3986.
 _PATH_SAFE = "/!$&'()*+,;=:@-._~"
+#: A level that is set for longer is set for good.
+_MOST_SECONDS = 86_400
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
@@ -310,7 +312,8 @@ class _ConnectRoutes:
                   answers=schemas.LOGGER, summary="The level of a logger"),
             Route(method="PUT", path=one, role=Role.ADMIN, changes=True, body=schemas.LEVEL,
                   handler=self._set_level, answers=schemas.NAMES, summary="Set a level",
-                  query={"scope": "worker (this one), or cluster"},
+                  query={"scope": "worker (this one), or cluster",
+                         "seconds": "for how long; for good without it"},
                   ok={200: "The loggers that it concerns", 204: "Every worker will do it"}),
         ]  # fmt: skip
 
@@ -329,7 +332,12 @@ class _ConnectRoutes:
             raise ConnectError(404, f"invalid log level '{level}'.")
         call.notes.append(level.upper())
         cluster = (call.text("scope") or "").lower() == "cluster"
-        names = self._herder.set_level(call.path["logger"], level.upper(), cluster=cluster)
+        seconds = _seconds(call)
+        if seconds is not None and cluster:
+            raise ConnectError(400, "seconds is for one worker: not with scope=cluster")
+        names = self._herder.set_level(
+            call.path["logger"], level.upper(), cluster=cluster, seconds=seconds
+        )
         return Answer.empty(204) if cluster else Answer(list(names))
 
     # -- between workers ----------------------------------------------------------------------
@@ -402,3 +410,13 @@ def _state(of: ConnectorStatus | TaskStatus) -> dict[str, Any]:
     if of.version:
         made["version"] = of.version
     return made
+
+
+def _seconds(call: Call) -> float | None:
+    """For how long a level is set; None: for good."""
+    text = call.text("seconds")
+    if text is None:
+        return None
+    if not _INTEGER.fullmatch(text) or not 0 < int(text) <= _MOST_SECONDS:
+        raise ConnectError(400, f"seconds must be a number from 1 to {_MOST_SECONDS}")
+    return float(text)

@@ -13,9 +13,9 @@ from heliograph.connect.api import Initial, State
 
 __all__ = [
     "CONFIG", "CONNECTOR", "CONNECTORS", "DEFINITIONS", "ERROR", "GROUP", "GROUPS", "HEALTH",
-    "HISTORY", "LEVEL", "LOGGER", "LOGGERS", "ME", "MESSAGE", "NAMES", "NEW", "OFFSETS", "PLUGINS",
-    "SERVER", "STATUS", "STORED_OFFSETS", "STRINGS", "TASKS", "TASK_STATUS", "TOPICS", "VALIDATED",
-    "VALIDATION",
+    "HISTORY", "LEVEL", "LIVE", "LOGGER", "LOGGERS", "ME", "MESSAGE", "NAMES", "NEW", "OFFSETS",
+    "PLUGINS", "READY", "SERVER", "STATUS", "STORED_OFFSETS", "STRINGS", "TASKS", "TASK_STATUS",
+    "TOPICS", "VALIDATED", "VALIDATION",
 ]  # fmt: skip
 
 Schema = Mapping[str, Any]
@@ -57,6 +57,14 @@ OFFSETS = _object(offsets={**_list(_CHANGE), "minItems": 1})
 
 ERROR = _object(error_code=_INTEGER, message=_TEXT_OR_NULL)
 SERVER = _object(version=_TEXT, commit=_TEXT, kafka_cluster_id=_TEXT)
+LIVE = _object(
+    status={"enum": ["live", "stuck"]},
+    stuck=_list(_object(part=_TEXT, seconds={"type": "number"})),
+)
+READY = _object(
+    status={"enum": ["ready", "unready"]},
+    reasons=_list(_object(what=_TEXT, state=_TEXT, code=_TEXT, reason=_TEXT)),
+)
 HEALTH = _object(status={"enum": ["healthy", "starting", "unhealthy"]}, message=_TEXT)
 NAMES = _list(_TEXT)
 MESSAGE = _object(message=_TEXT)

@@ -60,8 +60,9 @@ class Copying:
             report_to=services.report_to(), goals=self._goals, clear_from=self._clear_from,
         )  # fmt: skip
         self._keeper = RoundKeeper(
-            leases, partial(services.engine.submit_round, self._name), runtime.config.lease_seconds
-        )
+            leases, partial(services.engine.submit_round, self._name), runtime.config.lease_seconds,
+            services.pulse,
+        )  # fmt: skip
         if not self._stopped.is_set():
             self._keeper.start()
 

@@ -13,18 +13,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from heliograph.errors import StartError
 from heliograph.model import ClientSettings, Lease, Receipt
 from heliograph.service.events import EngineEvent, EventBus
 from heliograph.service.listening import Place
+from heliograph.service.pulse import IDLE_SECONDS, Beat
 from heliograph.service.snapshot import EngineSnapshot, EngineState
 from heliograph.service.vault import Vault, inline_secrets
 from heliograph.spark import session
 from heliograph.spark.rounds import run_round
 from heliograph.spark.scratch import Scratch
-from heliograph.spark.session import first_line, is_local
+from heliograph.spark.session import SparkLog, first_line, is_local
 from heliograph.spark.verification import Task, run_checks
 from heliograph.verify.model import RangeResult, VerifyContext
 
@@ -49,8 +51,14 @@ class Engine:
     Rounds belong to an *owner*, the name of a flow: they are cancelled and counted by owner.
     """
 
-    def __init__(self, master: str | None, events: EventBus | None = None) -> None:
+    def __init__(
+        self,
+        master: str | None,
+        events: EventBus | None = None,
+        log: SparkLog | None = None,
+    ) -> None:
         self._master = master
+        self._log = log if log is not None else SparkLog()
         self._events = events if events is not None else EventBus()
         self._since = time.time()
         #: Held while a session is replaced, which takes seconds.
@@ -70,6 +78,8 @@ class Engine:
         self._vault = Vault()
         self._pool = ThreadPoolExecutor(_MOST_ROUNDS, thread_name_prefix="round")
         self._thread = threading.Thread(target=self._start, name="starting Spark", daemon=True)
+        self._beat = Beat("Spark")
+        self._ended = threading.Event()
 
     def begin(self) -> None:
         """Start Spark in the background: it takes seconds that topics can use. Idempotent."""
@@ -81,10 +91,41 @@ class Engine:
     def _start(self) -> None:
         try:
             with self._events.step("Spark"):
-                self._spark = session.start(self._master, self._folder.path)
+                self._spark = session.start(self._master, self._folder.path, log=self._log)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
             self._error = error
         self._since = time.time()
+        if self._spark is not None:
+            threading.Thread(target=self._feel_pulse, name="pulse of Spark", daemon=True).start()
+
+    def _feel_pulse(self) -> None:
+        """Ask the JVM something again and again: one that is stuck never answers."""
+        while not self._ended.is_set():
+            self._beat.touch()
+            # One that is gone is replaced for the next round.
+            with suppress(Exception):
+                if self._spark is not None:
+                    self._spark.bound_log()
+                    self._spark.ping()
+            self._ended.wait(IDLE_SECONDS)
+
+    def still_for(self) -> float:
+        """For how long the JVM has not answered, if that is too long; else 0."""
+        starting = self._spark is None or self._stopping
+        return 0.0 if starting else self._beat.still_for()
+
+    @property
+    def log_level(self) -> str:
+        """Of Spark's log, as log4j names it."""
+        return self._log.level
+
+    def set_log_level(self, level: str) -> None:
+        """Change it, also for sessions to come."""
+        self._log = replace(self._log, level=level)
+        # One that is gone is replaced for the next round, and begins with this level.
+        with suppress(Exception):
+            if self._spark is not None:
+                self._spark.set_log_level(level)
 
     def snapshot(self) -> EngineSnapshot:
         """What Spark is doing."""
@@ -174,7 +215,7 @@ class Engine:
                         self._failures.clear()
                         self._patience *= 2
                 spark.stop()
-                self._spark = session.start(self._master, self._folder.path)
+                self._spark = session.start(self._master, self._folder.path, log=self._log)
                 self._since = time.time()
             return self._ready()
 
@@ -249,6 +290,7 @@ class Engine:
     def stop(self) -> None:
         """End Spark, also in the middle of its start."""
         self._stopping = True
+        self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             session.abandon_start()

@@ -111,13 +111,18 @@ class StartStep:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A log record of Heliograph's that is no event; see `EventBus.take_logs`."""
+    """A log record of Heliograph's that is no event (`heliograph.service.notices`).
+
+    ``logger`` is whose, ``error`` the class of the exception that it is about, if there is one.
+    """
 
     level: int
     text: str
     flow: str = ""
     code: str = "notice"
     at: float = 0.0
+    logger: str = ""
+    error: str = ""
 
 
 Event = PartitionEvent | FlowEvent | JobEvent | EngineEvent | StartStep | Notice
@@ -192,6 +197,10 @@ class EventBus:
         with self._lock:
             return dict(self._offsets.get(flow, ()))
 
+    def knows(self, flow: str) -> bool:
+        """Whether there were events of a flow of this name."""
+        return bool(flow) and flow in self._counts
+
     def subscribe(self, *, after: int | None = None, backlog: int = _BACKLOG) -> Subscription:
         """Follow the events from now on, or those behind number ``after`` as far as they are kept.
 
@@ -248,36 +257,6 @@ class EventBus:
         finally:
             took = time.monotonic() - began
             self.publish(StartStep(what, code, took, text, flow, time.time()))
-
-    @contextmanager
-    def take_logs(self) -> Iterator[None]:
-        """Meanwhile, what Heliograph logs is published as `Notice`s, and printed by nobody else."""
-        logger = logging.getLogger("heliograph")
-        handler = _LogHandler(self)
-        level, propagate = logger.level, logger.propagate
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-        logger.addHandler(handler)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            logger.propagate = propagate
-
-
-class _LogHandler(logging.Handler):
-    def __init__(self, bus: EventBus) -> None:
-        super().__init__()
-        self._bus = bus
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name != __name__ or record.exc_info:
-            text = record.getMessage()
-            if record.exc_info and (error := record.exc_info[1]) is not None:
-                # Where it was raised helps nobody who reads this.
-                text += f": {type(error).__name__}: {error}"
-            self._bus.publish(Notice(record.levelno, text, at=record.created))
 
 
 class Subscription:

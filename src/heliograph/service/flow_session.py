@@ -6,6 +6,7 @@ each is replaced as a whole, and None while there is none.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -19,6 +20,9 @@ __all__ = ["FlowSession", "Step"]
 #: How often partitions are judged; reports are taken in at once.
 _LOOK_SECONDS = 1.0
 _LOOKED_AT_PER_SECOND = 2000
+_MEASURING = "measuring the lag of"
+#: Looking asks no cluster: it takes a moment, and on a machine that is overloaded some seconds.
+_LATE_SECONDS = 120.0
 
 #: Surrounds a step of the start that takes its time, and tells of it.
 Step = Callable[[str], AbstractContextManager[None]]
@@ -73,7 +77,7 @@ class FlowSession:
         self.monitor = monitor = FlowMonitor(runtime, self._services.events)
         self._watching = watching = Scheduler(tell=self._services.events.job_ran)
         watching.repeat(
-            monitor.measure, monitor.interval, f"measuring the lag of {self._name}",
+            monitor.measure, monitor.interval, f"{_MEASURING} {self._name}",
             # Nobody is in step who was not measured lately.
             flow=self._name, longest_pause_seconds=2 * monitor.interval,
         )  # fmt: skip
@@ -82,7 +86,20 @@ class FlowSession:
         watching.repeat(
             monitor.look, look_seconds, f"watching the partitions of {self._name}", flow=self._name
         )
+        self._services.pulse.watch(f"monitor of {self._name}", self._late, self)
         self.opened = True
+
+    def _late(self) -> float:
+        """For how long looking at the partitions has been due, if that is too long; else 0."""
+        looking = [job for job in self.jobs() if not job.description.startswith(_MEASURING)]
+        late = max((time.time() - job.next_run for job in looking), default=0.0)
+        return late if late > _LATE_SECONDS else 0.0
+
+    @property
+    def unmeasured(self) -> str:
+        """Why the last measurement failed; empty if it did not, or there was none."""
+        failed = [j.last_error for j in self.jobs() if j.description.startswith(_MEASURING)]
+        return failed[0] if failed else ""
 
     def jobs(self) -> list[JobStatus]:
         """How watching is doing."""
@@ -91,6 +108,7 @@ class FlowSession:
 
     def close(self) -> None:
         """Give the claim up and close every client, after the last lease."""
+        self._services.pulse.end(self)
         if self._watching is not None:
             self._watching.stop()
         runtime, self.runtime = self.runtime, None

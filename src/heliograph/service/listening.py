@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from heliograph.model import DriverAddress
+from heliograph.service.pulse import IDLE_SECONDS, Beat
 from heliograph.wire.tls import in_memory
 
 __all__ = ["Caller", "Listener", "Place"]
@@ -76,13 +77,17 @@ class Caller:
 
 
 class Listener:
-    """Listens until `close`; `heard` is called in its thread, for each line of who is known."""
+    """Listens until `close`; `heard` is called in its thread, for each line of who is known.
+
+    ``beat`` says whether the thread moves.
+    """
 
     #: The longest line that anybody has to say.
     line_most_bytes = 4 << 20
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.beat = Beat(name)
         self._token = secrets.token_urlsafe(24)
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, Caller] = {}
@@ -134,8 +139,10 @@ class Listener:
     def _serve(self) -> None:
         stopping = False
         while not stopping:
+            self.beat.touch()
             # Without callers there is nothing to do but wait.
-            for key, _ in self._selector.select(_TOKEN_SECONDS / 2 if self._callers else None):
+            pause = _TOKEN_SECONDS / 2 if self._callers else IDLE_SECONDS
+            for key, _ in self._selector.select(pause):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fileobj is self._bell:

@@ -6,11 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from heliograph.claims.log import Process
 from heliograph.claims.ownership import nobody
 from heliograph.config import FlowConfig, MirrorMakerConfig
 from heliograph.config.providers import resolve
+from heliograph.control.workers import WORKERS
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.errors import ConfigError, HeliographError, StartError
 from heliograph.model import DriverAddress
@@ -19,12 +21,14 @@ from heliograph.service.engine import Engine
 from heliograph.service.events import EventBus
 from heliograph.service.flow import Admit, PositionsStore
 from heliograph.service.history import History
+from heliograph.service.pulse import Pulse
 from heliograph.service.reports import ReportServer
 from heliograph.service.services import Services
-from heliograph.service.snapshot import MirrorSnapshot
+from heliograph.service.snapshot import EngineState, FlowState, MirrorSnapshot
 from heliograph.service.supervisor import FlowSupervisor
+from heliograph.spark.session import SparkLog
 
-__all__ = ["Mirror"]
+__all__ = ["Mirror", "Unready"]
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +36,26 @@ log = logging.getLogger(__name__)
 _STOP_SECONDS = 8.0
 
 
+#: Control jobs are begun when they are due, however long others take.
+_LATE_SECONDS = 120.0
+_UNREADY = {FlowState.STARTING, FlowState.FAILED, FlowState.STOPPED}
+
+
+class Unready(NamedTuple):
+    """A flow, or Spark, that does not do its work: its state, and a code and reason if known."""
+
+    what: str
+    state: str
+    code: str = ""
+    reason: str = ""
+
+
 class Mirror:
     """Runs the flows of one configuration. Every method may be called from any thread.
 
     ``events`` is what happens, ``history`` how lag and rates were; it is kept from its `start` on,
-    for whoever can show it. Flows do not know each other: what becomes of one is no concern of the
-    others.
+    for whoever can show it. ``pulse`` is whether all that should move does. Flows do not know each
+    other: what becomes of one is no concern of the others.
     """
 
     def __init__(
@@ -47,6 +65,7 @@ class Mirror:
         *,
         once: bool = False,
         silent: Callable[[Process], bool] = nobody,
+        spark_log: SparkLog | None = None,
     ) -> None:
         """Make a mirror of the flows of ``config``; without one it has those of `launch`.
 
@@ -54,7 +73,8 @@ class Mirror:
         """
         self.events = EventBus()
         self.history = History(self.snapshot)
-        self._engine = Engine(master, self.events)
+        self.pulse = Pulse()
+        self._engine = Engine(master, self.events, spark_log)
         self._reports = ReportServer(self._hear)
         self._once = once
         self._address: DriverAddress | None = None
@@ -65,11 +85,14 @@ class Mirror:
         self._services = Services(
             self._engine, self._reports, self._report_to, self.events, self._count, silent,
             lambda: self.rest,
+            self.pulse,
         )  # fmt: skip
         self._supervisors: dict[str, FlowSupervisor] = {}
         self._certificates = CertificateWatch(self._tls_settings)
         self._started_at = time.time()
         self._stopped = threading.Event()
+        self.pulse.watch("Spark", self._engine.still_for)
+        self.pulse.watch("control jobs", _late_jobs)
         for flow in config.flows if config is not None else ():
             self._add(flow)
 
@@ -239,6 +262,35 @@ class Mirror:
             except ConfigError as error:
                 log.debug("the certificates of %s: %s", alias, error)
 
+    @property
+    def spark_level(self) -> str:
+        """The level of Spark's log, as log4j names it."""
+        return self._engine.log_level
+
+    def set_spark_level(self, level: str) -> None:
+        """Change it. Waits for the JVM."""
+        self._engine.set_log_level(level)
+
+    def unready(self) -> list[Unready]:
+        """What keeps the mirror from doing all its work now; counts no partitions.
+
+        A flow that is paused or stands by is ready. One whose clusters did not answer when they
+        were last asked is not.
+        """
+        flows = self._all()
+        found: list[Unready] = []
+        if any(s.copies for s in flows):
+            engine = self._engine.snapshot()
+            if engine.state is not EngineState.READY:
+                found.append(Unready("Spark", str(engine.state), "", engine.reason))
+        for s in flows:
+            life = s.life
+            if life.state in _UNREADY:
+                found.append(Unready(s.name, str(life.state), life.code, life.reason))
+            elif s.unmeasured:
+                found.append(Unready(s.name, "unreachable", "flow.unmeasured", s.unmeasured))
+        return found
+
     def _hear(self, report: LeaseReport) -> None:
         """A task reports something. In the thread of the reports."""
         supervisor = self._supervisors.get(report.flow)
@@ -253,6 +305,7 @@ class Mirror:
                 place = self._engine.place
                 try:
                     self._address = self._reports.listen(place)
+                    self.pulse.watch("reports of tasks", self._reports.beat.still_for)
                 except OSError as error:
                     log.warning(
                         "no live reports: cannot listen on %s: %s; states and events are told at"
@@ -260,6 +313,11 @@ class Mirror:
                         place.folder or place.bind_to or place.host, error,
                     )  # fmt: skip
             return self._address
+
+
+def _late_jobs() -> float:
+    late = WORKERS.late_seconds
+    return late if late > _LATE_SECONDS else 0.0
 
 
 def _as_start_error(errors: Sequence[HeliographError]) -> HeliographError:

@@ -22,6 +22,7 @@ from heliograph.model import DriverAddress, Lease, Receipt, TopicPartition
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
 from heliograph.service.once import Goals
+from heliograph.service.pulse import IDLE_SECONDS, Pulse
 
 __all__ = ["Done", "FlowLeases", "RoundKeeper", "SubmitRound"]
 
@@ -155,8 +156,15 @@ class RoundKeeper:
     With goals it ends by itself when they are reached, or when nothing moves any more.
     """
 
-    def __init__(self, leases: FlowLeases, submit: SubmitRound, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        leases: FlowLeases,
+        submit: SubmitRound,
+        lease_seconds: float,
+        pulse: Pulse | None = None,
+    ) -> None:
         self._leases = leases
+        self._pulse = pulse if pulse is not None else Pulse()
         self._lease_seconds = lease_seconds
         self._flow = leases.runtime.name
         self._submit_round = submit
@@ -196,9 +204,17 @@ class RoundKeeper:
         return self._in_progress
 
     def _run(self) -> None:
+        self._beat = self._pulse.beat(f"rounds of {self._flow}")
+        try:
+            self._go_round()
+        finally:
+            self._pulse.end(self._beat)
+
+    def _go_round(self) -> None:
         # Flows begin together. Were their rounds to end together, all tasks would start at once.
         begins, length = time.time(), _FIRST_ROUND_SECONDS * _DICE.uniform(0.6, 1.0)
         while not self._stopping.is_set():
+            self._beat.touch()
             goals = self._leases.goals
             if goals is not None and not goals.may_go_on(self._leases.runtime):
                 return
@@ -219,7 +235,8 @@ class RoundKeeper:
         through with what they had to do.
         """
         while not self._stopping.is_set() and time.time() < ends - _LEAD_SECONDS:
-            rest = max(0.0, ends - _LEAD_SECONDS - time.time())
+            self._beat.touch()
+            rest = min(IDLE_SECONDS, max(0.0, ends - _LEAD_SECONDS - time.time()))
             if self._leases.turned_away:
                 rest = min(rest, _TURNED_AWAY_SECONDS)
             elif self._leases.goals is not None and not self._in_progress:

@@ -32,6 +32,7 @@ from heliograph.service.flow_session import FlowSession
 from heliograph.service.jobs import jobs_of
 from heliograph.service.once import incomplete
 from heliograph.service.parts import PARTS, Part, configured_parts, life_of_flow
+from heliograph.service.pulse import IDLE_SECONDS
 from heliograph.service.reload import Effect, effects_of
 from heliograph.service.services import Services
 from heliograph.service.snapshot import (
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 #: What cannot be started is tried again after so long; twice as long after each failure.
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 30.0
+#: Connecting, creating topics and looking into what MM2 left may take this long, and not longer.
+_SETTLE_SECONDS = 1800.0
 
 
 class FlowSupervisor:
@@ -211,6 +214,18 @@ class FlowSupervisor:
         """Wait until the flow has started, or it is known why it could not; see `error`."""
         return self._attempted.wait(seconds)
 
+    @property
+    def life(self) -> Life:
+        """The state of the flow, without counting its partitions."""
+        parts = [self._life_of(part) for part in list(self._parts.values())]
+        stopped = self._life.state is FlowState.STOPPED
+        return self._life if stopped or not parts else life_of_flow(parts)
+
+    @property
+    def unmeasured(self) -> str:
+        """Why its clusters could not be asked when that was last tried; empty if they could."""
+        return self._session.unmeasured
+
     def hear(self, report: LeaseReport) -> None:
         """Take in what a task of this flow reports."""
         monitor = self._session.monitor
@@ -262,14 +277,18 @@ class FlowSupervisor:
     # -- living -------------------------------------------------------------------------------
 
     def _live(self) -> None:
+        pulse = self._services.pulse
+        beat = pulse.beat(f"flow {self.name}")
         while True:
             with self._changed:
                 while not self._pending and not self._is_due():
-                    pause = self._retry_at - time.time() if self._retry_at else None
-                    self._changed.wait(pause)
+                    beat.touch()
+                    pause = self._retry_at - time.time() if self._retry_at else IDLE_SECONDS
+                    self._changed.wait(min(pause, IDLE_SECONDS))
                 self._pending = False
                 if self._stopped.is_set():
                     break
+            beat.touch(_SETTLE_SECONDS)
             try:
                 self._settle()
             except Exception as error:
@@ -278,6 +297,7 @@ class FlowSupervisor:
                 log.exception("%s: the flow cannot be run as wanted", self.name)
                 text = f"flow {self.name}: {type(error).__name__}: {error}"
                 self._fail(HeliographError("flow.internal", text))
+        pulse.end(beat)
         last = self.snapshot()
         self._shut()
         for part in self._parts.values():

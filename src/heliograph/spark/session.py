@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -43,11 +45,26 @@ _JVM_EXIT_SECONDS = 2.0
 #: Java writes it when it ends, which takes 5 s, and minutes on a machine that does a lot else.
 _ARCHIVE_SECONDS = 600.0
 _MASTER_CONNECT_SECONDS = 5.0
+#: Spark's log is copied and emptied beyond that.
+_LOG_BYTES = 20 << 20
 #: Within this a master that is there has accepted us; Spark alone would take a minute.
 _MASTER_SECONDS = 30.0
 #: What py4j says in its first line tells nothing, and is never the same.
 _PY4J = "An error occurred while calling"
 _SAFE_PATH = "PYTHONSAFEPATH"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLog:
+    """What Spark's JVM and the workers of this machine log, and where.
+
+    Attributes:
+        level: as log4j names it.
+        file: None: a file in the folder of the session, which is removed with it.
+    """
+
+    level: str = "ERROR"
+    file: Path | None = None
 
 
 class SparkEngine:
@@ -61,10 +78,15 @@ class SparkEngine:
         encrypted: whether what Spark says on its network is authenticated and encrypted.
     """
 
-    def __init__(self, session: SparkSession, log: Path, gateway: ClientServer) -> None:
+    def __init__(
+        self, session: SparkSession, log: Path, gateway: ClientServer, *, keep_log: bool
+    ) -> None:
         self.session = session
         self.log = log
+        self._keep_log = keep_log
         self._gateway = gateway
+        # Finding the class takes several calls, asking it one.
+        self._clock = gateway.jvm.java.lang.System
         # None if the JVM was there before us, as under spark-submit.
         self._jvm: subprocess.Popen[bytes] | None = gateway.proc
         self.parallelism = int(session.sparkContext.defaultParallelism)
@@ -85,6 +107,24 @@ class SparkEngine:
     def alive(self) -> bool:
         """Whether the JVM is still there."""
         return self._jvm is None or self._jvm.poll() is None
+
+    def ping(self) -> None:
+        """Have the JVM answer; waits for as long as it does not. Raises if it is gone."""
+        self._clock.nanoTime()
+
+    def set_log_level(self, level: str) -> None:
+        """Of the JVM, and of executors on other machines. Waits for the JVM."""
+        self.session.sparkContext.setLogLevel(level)
+
+    def bound_log(self) -> None:
+        """Keep the log small: one that has grown becomes its own predecessor.
+
+        Those who write it have it open, so it is copied and emptied; lines in between are lost.
+        """
+        with suppress(OSError):
+            if self.log.stat().st_size > _LOG_BYTES:
+                shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
+                os.truncate(self.log, 0)
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs with a tag; workers in the middle of one are killed.
@@ -110,8 +150,9 @@ class SparkEngine:
             self._jvm.kill()
             self._jvm.wait()
         _forget_session()
-        with suppress(OSError):
-            self.log.unlink()
+        if not self._keep_log:
+            with suppress(OSError):
+                self.log.unlink()
 
 
 def build_archive() -> Path:
@@ -214,20 +255,24 @@ def is_local(master: str | None) -> bool:
     return master is None or master.startswith("local")
 
 
-def start(master: str | None, folder: Path, *, jvm_flags: str | None = None) -> SparkEngine:
+def start(
+    master: str | None, folder: Path, *, jvm_flags: str | None = None, log: SparkLog | None = None
+) -> SparkEngine:
     """Start Spark; raises StartError if Java is missing, too old, or Spark does not come up.
 
     Without ``master`` it runs on this machine, with slots for two rounds of more flows than anybody
     has: flows may be added while it runs, and a slot is a thread that is made when it is needed.
-    What Spark writes goes to ``folder``. ``jvm_flags`` replaces the use of the class archive.
+    What Spark writes goes to ``folder``, its log to where ``log`` says. ``jvm_flags`` replaces the
+    use of the class archive.
     """
     java = find_java()
+    log = log if log is not None else SparkLog()
     if master is not None:
         check_master(master)
     cores = os.cpu_count() or 2
     conf = SparkConf()
     archive = " ".join(load_flags(archive_path())) if jvm_flags is None else jvm_flags
-    quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
+    quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()} -Dheliograph.spark.level={log.level}"
     temporary = f"-Djava.io.tmpdir={folder}"
     settings = {
         "spark.master": master or f"local[{_LOCAL_SLOTS},{_TASK_FAILURES}]",
@@ -250,6 +295,8 @@ def start(master: str | None, folder: Path, *, jvm_flags: str | None = None) -> 
         "spark.ui.retainedStages": "10",
         "spark.ui.retainedTasks": "100",
         "spark.speculation": "false",
+        # Levels that are set while it runs reach executors elsewhere, too.
+        "spark.executor.syncLogLevel.enabled": "true",
         # Workers are started with `python -m`, which would import from the working directory.
         f"spark.executorEnv.{_SAFE_PATH}": "1",
     }
@@ -266,8 +313,7 @@ def start(master: str | None, folder: Path, *, jvm_flags: str | None = None) -> 
     os.environ[_SAFE_PATH] = "1"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("JAVA_HOME", str(java.parent.parent))
-    descriptor, name = tempfile.mkstemp(prefix="spark-", suffix=".log", dir=folder)
-    log = Path(name)
+    path, descriptor = _opened(log, folder)
     gateway: ClientServer | None = None
     try:
         output = {"stdout": descriptor, "stderr": descriptor}
@@ -275,7 +321,7 @@ def start(master: str | None, folder: Path, *, jvm_flags: str | None = None) -> 
         with _impatient(gateway, master):
             session = SparkSession(SparkContext(gateway=gateway, conf=conf))
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
-        tail = log.read_text(errors="replace").strip().splitlines()[-3:]
+        tail = path.read_text(errors="replace").strip().splitlines()[-3:]
         if gateway is not None and gateway.proc is not None:
             gateway.proc.kill()
             gateway.proc.wait()
@@ -289,6 +335,16 @@ def start(master: str | None, folder: Path, *, jvm_flags: str | None = None) -> 
         os.close(descriptor)
     # Its server prints a traceback when the JVM hangs up first, as it does when it is killed.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
-    engine = SparkEngine(session, log, gateway)
+    engine = SparkEngine(session, path, gateway, keep_log=log.file is not None)
     warm_up(session, engine.parallelism)
     return engine
+
+
+def _opened(log: SparkLog, folder: Path) -> tuple[Path, int]:
+    """The file of the log, and a descriptor that appends, wherever somebody cuts the file."""
+    path = log.file
+    if path is None:
+        made, name = tempfile.mkstemp(prefix="spark-", suffix=".log", dir=folder)
+        os.close(made)
+        path = Path(name)
+    return path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)

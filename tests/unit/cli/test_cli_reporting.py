@@ -207,7 +207,8 @@ def test_lag_that_is_not_known_is_not_zero(capsys):
 def test_a_json_status_is_small(capsys):
     lines = told("json", capsys, flow())
     [said] = [json.loads(x) for x in lines]
-    assert {k: v for k, v in said.items() if k not in {"time", "event"}} == {
+    assert {k: v for k, v in said.items() if k not in {"time", "event", "logger"}} == {
+        "level": "info",
         "flow": "A->B", "source": "A", "target": "B", "topics": 3, "partitions": 12,
         "life": {"state": "running", "reason": "", "code": "", "since": None, "next_try": None},
         "parts": {}, "measured_at": "2001-09-09T01:46:40.000Z",
@@ -217,6 +218,7 @@ def test_a_json_status_is_small(capsys):
         "states": {"idle": 12}, "events": {}, "failing_jobs": 0, "troubled": [], "lagging": [],
         "failing": {}, "canary": None, "owns": None, "progressed_at": None, "pending": 0,
         "rounds": 0, "failed_rounds": 0, "ledger_runs": None, "ledger_end": None,
+        "free_bytes": None,
     }  # fmt: skip
     assert said["event"] == "status"
     assert len(lines[0]) < 1000
@@ -238,7 +240,8 @@ def test_a_last_word_on_each_flow(capsys):
     [last] = [json.loads(x) for x in capsys.readouterr().out.splitlines()]
     assert last.pop("time")
     assert last == {
-        "event": "stopped", "flow": "A->B", "ran_seconds": 60.0, "copied_records": 123_456,
+        "event": "stopped", "level": "info", "logger": "heliograph.cli.reporting",
+        "flow": "A->B", "ran_seconds": 60.0, "copied_records": 123_456,
         "copied_bytes": 5_000_000, "lag_records": 0, "lag_seconds": 0.0, "states": {"idle": 12},
     }  # fmt: skip
 
@@ -447,7 +450,8 @@ def test_events_are_records_for_machines(capsys):
     assert len(said) == 100
     assert said[7] == {
         "time": "2001-09-09T01:46:40.000Z", "event": "partition", "sequence": 8,
-        "level": "warning", "flow": "A->B", "topic": "orders", "partition": 7,
+        "level": "warning", "logger": "heliograph.service.events",
+        "flow": "A->B", "topic": "orders", "partition": 7,
         "code": "source.data-loss", "text": "removed [5, 9)", "first": 5, "until": 9,
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ import pytest
 from heliograph import cli
 from heliograph.cli import run
 from heliograph.service.events import EventBus
+from heliograph.service.pulse import Pulse
 from heliograph.service.snapshot import MirrorSnapshot
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
@@ -61,7 +62,7 @@ class SignalledMirror:
 
     def __init__(self, at: str, numbers: list[int]) -> None:
         self._at, self._numbers = at, numbers
-        self.events = EventBus()
+        self.events, self.pulse = EventBus(), Pulse()
 
     def snapshot(self) -> MirrorSnapshot:
         return MirrorSnapshot(time.time(), ())

@@ -160,8 +160,8 @@ class ScriptedHerder:
             raise ConnectError(404, f"Logger {name} not found.")
         return {"level": "INFO", "last_modified": None}
 
-    def set_level(self, name, level, *, cluster):
-        self.calls.append(("level", name, level, cluster))
+    def set_level(self, name, level, *, cluster, seconds=None):
+        self.calls.append(("level", name, level, cluster, *([seconds] if seconds else [])))
         return [name]
 
 
@@ -222,11 +222,11 @@ class Client:
 
 
 @contextmanager
-def serving(herder=None, mirrored=None, **settings):
+def serving(herder=None, mirrored=None, health=None, **settings):
     """A client of a server; ``settings`` as of `RestSettings`."""
     settings.setdefault("listeners", (LOCAL,))
     made = RestSettings(**settings)
-    server = RestServer(RestApp(herder or ScriptedHerder(), made, mirrored), made)
+    server = RestServer(RestApp(herder or ScriptedHerder(), made, mirrored, health), made)
     server.start()
     try:
         yield Client(server.addresses[0])

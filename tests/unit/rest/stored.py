@@ -154,9 +154,13 @@ class FileMirror:
         }  # fmt: skip
         self._flows = {str(f.flow): f for f in MirrorMakerConfig.from_mapping(values).flows}
         self.events = EventBus()
+        self.spark_level = "ERROR"
         self.events.publish(FlowEvent("A->B", "flow.running", "runs"))
         self.history = History(self.snapshot)
         self.history.sample(replace(self.snapshot(), at=time.time()))
+
+    def set_spark_level(self, level):
+        self.spark_level = level
 
     def supervisor(self, flow):
         def nothing(*_names): ...

@@ -99,6 +99,9 @@ class IdleEngine:
     def leases_per_flow(self, _flows):
         return 1
 
+    def still_for(self):
+        return 0.0
+
     def snapshot(self):
         return EngineSnapshot(EngineState.READY)
 

@@ -16,6 +16,7 @@ from heliograph.errors import ConfigError
 from heliograph.rest import credentials, security
 from heliograph.rest.app import RestApp
 from heliograph.rest.credentials import hash_password, new_token
+from heliograph.rest.health import Health
 from heliograph.rest.security import Rates
 from heliograph.rest.settings import Limits, Listener, ResponseHeader, RestSettings, Role
 
@@ -146,6 +147,7 @@ ROLES = {
     "POST /heliograph/v1/flows/{flow}/resume": "operator",
     "POST /heliograph/v1/flows/{flow}/restart": "operator",
     "GET /openapi.json": "viewer", "GET /docs": "viewer", "GET /metrics": "viewer",
+    "GET /health/live": "nobody", "GET /health/ready": "nobody",
 }  # fmt: skip
 
 
@@ -156,7 +158,8 @@ def test_every_role_against_every_route(tmp_path):
         lines.append(line)
     (tmp_path / "tokens").write_text("# of the tests\n" + "\n".join(lines))
     settings = {"tokens_file": tmp_path / "tokens", "limits": Limits(requests_per_second=0)}
-    app = RestApp(lab.herder, RestSettings(**settings), lab.mirrored)
+    health = Health(list, list)
+    app = RestApp(lab.herder, RestSettings(**settings), lab.mirrored, health)
     served = {
         f"{r.method} {r.path}": r.role.name.lower() if r.role else "nobody" for r in app.routes
     }
@@ -164,7 +167,7 @@ def test_every_role_against_every_route(tmp_path):
     files = {route for route in served if route.startswith("GET /dashboard")}
     assert served == ROLES | dict.fromkeys(files, "nobody")
     order = ["nobody", "viewer", "operator", "admin"]
-    with serving(lab.herder, lab.mirrored, **settings) as ask:
+    with serving(lab.herder, lab.mirrored, health, **settings) as ask:
         for route, needed in ROLES.items():
             method, path = route.split(" ")
             for name, value in (("connector", "X"), ("task", "0"), ("plugin", "P"), ("flow", "F"),

@@ -13,6 +13,7 @@ import pytest
 from heliograph.control.scheduler import Scheduler
 from heliograph.model import PartitionEvent, TopicPartition
 from heliograph.service.events import EventBus, FlowEvent, FlowEvents, Notice, StartStep
+from heliograph.service.notices import take_logs
 
 
 def event(n=0, flow="A->B", at=1.0):
@@ -162,7 +163,7 @@ def test_events_are_logged_for_programs_that_only_have_logs(caplog):
 def test_logs_can_be_taken_as_notices_and_events_are_not_taken_twice():
     bus = EventBus()
     logger = logging.getLogger("heliograph.control.scheduler")
-    with bus.take_logs():
+    with take_logs(bus):
         logger.warning("a broker is %s", "away")
         bus.publish(event())
         try:
