@@ -5,18 +5,25 @@ All of the driver but Spark: leases are held by plain processes.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
 import sys
+from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Assignment
 from driving import PlainEngine
+from grouping import await_groups
 from mirroring import settings, wait_for
 
 from heliograph.cli import cli
+from heliograph.cli.serving import serve_flows
 from heliograph.config import MirrorMakerConfig
 from heliograph.config.properties import dump
 from heliograph.errors import StartError
@@ -25,7 +32,9 @@ from heliograph.model import TopicPartition
 from heliograph.service import mirror as service
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, HEARTBEATS, FlowState
 from heliograph.service.supervisor import FlowSupervisor
+from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
+from heliograph.wire.groups import GroupClient
 
 FIRST, SECOND, AWAY = "A1->B", "A2->B", "A3->B"
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/embedding.py"
@@ -93,6 +102,12 @@ class Flows:
 
     def state(self, flow: str, part: str | None = None) -> FlowState:
         return self.life(flow, part).state
+
+    def commit(self, group: str, topic: str, offset: int, cluster: str = "A") -> None:
+        """As a consumer does that assigns partitions to itself."""
+        bootstrap = self._lab[cluster].bootstrap
+        with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": group})) as consumer:
+            consumer.commit(offsets=[Assignment(topic, 0, offset)], asynchronous=False)
 
 
 def read(client, topic):
@@ -349,3 +364,91 @@ def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):
     assert getattr(unknown.exception, "code", "") == "topic.unknown"
     refused = CliRunner().invoke(cli, [*restart[:4]]).exception
     assert getattr(refused, "code", "") == "command.unconfirmed"
+
+
+@contextmanager
+def served(config, mirror):
+    """As ``run --listen`` serves it: asks for JSON below /heliograph/v1."""
+    server = serve_flows(config, "127.0.0.1:0", mirror)
+    server.start()
+    address = ("127.0.0.1", server.addresses[0].port)
+
+    def get(path):
+        with closing(http.client.HTTPConnection(*address, timeout=60)) as connection:
+            connection.request("GET", f"/heliograph/v1{path}")
+            answer = connection.getresponse()
+            if answer.headers["Content-Type"].startswith("text/event-stream"):
+                lines = (answer.fp.readline().decode().strip() for _ in range(1000))
+                return json.loads(next(x for x in lines if x.startswith("data: "))[6:])
+            assert answer.status == 200, answer.read()
+            return json.loads(answer.read())
+
+    try:
+        yield get
+    finally:
+        server.close()
+
+
+def test_over_rest_groups_say_whether_they_could_move_and_where_they_are_on_both_sides(
+    flows, mirroring, topic_name
+):
+    topic = flows.create("A1")
+    remote = f"A1.{topic}"
+    failed = admin.create_topics(mirroring.target, [admin.NewTopic(remote, 1, 1, {})], 30_000)
+    assert not failed
+    mirroring.await_topic(mirroring.target, remote, 1)
+    # So that offsets are not the source's.
+    producer = mirroring.producer("B")
+    for _ in range(3):
+        producer.produce(remote, b"somebody else's", partition=0)
+    producer.flush()
+    flows.write(topic, *(b"%d" % n for n in range(10)))
+    for client in (mirroring.source, mirroring.target):
+        await_groups(GroupClient(client), topic_name)
+    hostile, ahead, past = (f"{topic_name}{x}" for x in ("<img src=x>&? ", "-ahead", "-past"))
+    flows.commit(hostile, topic, 4)
+    flows.commit(ahead, topic, 4)
+    flows.commit(ahead, remote, 9, "B")
+    flows.commit(past, topic, 10)
+    keys = {
+        "groups": f"{topic_name}.*", "sync.group.offsets.enabled": "true",
+        "heliograph.on.unknown.target": "append",
+    }  # fmt: skip
+    mirror = flows.start("A1", **keys)
+
+    def rows():
+        found = get(f"/groups?flow={quote(FIRST)}&group={quote(topic_name)}")
+        return {row["group"]: (row["ready"], row["why"], row["partitions"], row["lag"])
+                for row in found["groups"]}  # fmt: skip
+
+    with served(flows.config("A1", **keys), mirror) as get:
+        why = (
+            f"{remote}-0 is committed 2 ahead on B: going on there skips what it has not read on A1"
+        )
+        wanted = {
+            hostile: (True, "", 1, 6), ahead: (False, why, 1, 6), past: (True, "", 1, 0),
+        }  # fmt: skip
+        wait_for(lambda: rows() == wanted)
+        asked = f"/group?flow={quote(FIRST)}&group="
+        one = get(asked + quote(hostile))
+        assert (one["flow"], one["group"], one["ready"]) == (FIRST, hostile, True)
+        assert one["said"][f"emitting checkpoints for {FIRST}"] == "1 partition, up to date"
+        both = {"topic": topic, "partition": 0, "target_topic": remote, "source_committed": 4,
+                "source_end": 10, "translated": 7, "target_committed": 7,
+                "target_end": 13}  # fmt: skip
+        assert one["partitions"] == [both]
+        assert get(asked + quote(ahead))["partitions"] == [both | {"target_committed": 9}]
+        # What else the dashboard asks, of a mirror that runs.
+        assert get("/me") | {"version": ""} == {
+            "name": "", "role": "admin", "changes": False, "version": "", "logins": [],
+        }  # fmt: skip
+        streamed = {flow["flow"]: flow for flow in get("/flows/stream")}
+        assert (streamed[FIRST]["lag_records"], streamed[FIRST]["partitions"]) == (0, 1)
+        wait_for(lambda: get("/history")["flows"][FIRST]["points"])
+        assert get(f"/history?flow={quote(FIRST)}")["flows"][FIRST]["points"][0][1] is not None
+        values = {k["key"]: k for k in get(f"/config?flow={quote(FIRST)}")["flows"][0]["keys"]}
+        assert values["topics"]["value"] == f"{topic_name}-A1.*"
+        assert not values["topics"]["is_default"]
+        # Nobody looks at them now, and they go on.
+        mirror.supervisor(FIRST).pause(CHECKPOINTS)
+        wait_for(lambda: rows()[past][:2] == (None, "checkpoints are paused"))

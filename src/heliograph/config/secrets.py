@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from heliograph.config.key import Type
 from heliograph.config.keys import find_anywhere
@@ -23,6 +24,8 @@ _URL_USER = re.compile(r"://[^/@\s]+@")
 _URL_QUERY = re.compile(r"(://[^?\s]*\?)[^\s]+")
 #: What gives a secret away wherever it was pasted.
 _SECRET_VALUE = re.compile(r"PRIVATE KEY|(?:password|secret)\s*=", re.IGNORECASE)
+#: Configurations are shown again and again; each name is looked up once.
+_NAMES = 4096
 
 
 #: The same in a text of any kind, with what it gives away. Quotes may be escaped, as in JSON.
@@ -34,6 +37,7 @@ _SECRET_TEXT = re.compile(
 _PRIVATE_KEY = re.compile(r"""(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^"]*?(-----END|(?=")|$)""")
 
 
+@lru_cache(_NAMES)
 def is_secret(key: str) -> bool:
     """Whether the value of ``key`` (with or without prefix) must not be shown.
 

@@ -325,9 +325,9 @@ def test_events_as_pages():
 class Stream:
     """Reads server-sent events, one at a time."""
 
-    def __init__(self, ask, query="", **headers):
+    def __init__(self, ask, query="", path="/events/stream", **headers):
         self.connection = ask.connect()
-        self.connection.request("GET", f"{V1}/events/stream{query}", headers=headers)
+        self.connection.request("GET", f"{V1}{path}{query}", headers=headers)
         self.answer = self.connection.getresponse()
         assert self.answer.status == 200
         assert self.answer.headers["Content-Type"].startswith("text/event-stream")
