@@ -9,7 +9,7 @@ from mirroring import wait_for
 
 from heliograph.batch.records import Record, build
 from heliograph.doctor.examination import examine
-from heliograph.doctor.findings import Verdict
+from heliograph.doctor.findings import Finding, Verdict
 from heliograph.lab import Lab
 from heliograph.model import ClientSettings, TopicPartition
 from heliograph.wire import admin, log
@@ -29,6 +29,8 @@ class Patient:
         self.lab = lab
         self.alias, self.other = f"s{unique}", f"t{unique}"
         self.topic, self.remote = f"orders-{unique}", f"s{unique}.orders-{unique}"
+        self.ledger, self.group = f"mm2-ledger.{self.alias}.internal", f"group-{unique}"
+        self.ok: list[Finding] = []
         self.source = _client(lab, source)
         self.target = _client(lab, target)
         self.path = folder / f"{unique}.properties"
@@ -39,7 +41,7 @@ class Patient:
             f"{self.alias}->{self.other}.enabled": "true",
             f"{self.other}->{self.alias}.emit.heartbeats.enabled": "false",
             "topics": self.topic,
-            "groups": f"group-{unique}",
+            "groups": self.group,
             "replication.factor": "1",
             "offset-syncs.topic.replication.factor": "1",
             "heartbeats.topic.replication.factor": "1",
@@ -78,9 +80,9 @@ class Patient:
 
         wait_for(led)
 
-    def write(self, client, topic, *pairs):
-        now = int(time.time() * 1000)
-        records = [Record(0, now, key, value) for key, value in pairs or [(b"k", b"v")]]
+    def write(self, client, topic, *pairs, age_seconds=0.0):
+        written = int((time.time() - age_seconds) * 1000)
+        records = [Record(0, written, key, value) for key, value in pairs or [(b"k", b"v")]]
         log.append(client, TopicPartition(topic, 0), build(records))
 
     def examine(self, listen=None, seconds=_SECONDS):

@@ -15,17 +15,22 @@ from certificates import STORE_PASSWORD, Authority
 from click.testing import CliRunner
 from confluent_kafka import Consumer
 from doctoring import Patient
+from driving import HeldHere
 from mirroring import wait_for
 
 from heliograph.claims.log import Claim, Process
+from heliograph.claims.process_identity import this_process
 from heliograph.claims.registry import Registry
 from heliograph.cli import cli
+from heliograph.config import load
+from heliograph.copy import links
 from heliograph.lab.broker import free_ports
 from heliograph.ledger.codec import Signature
 from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.store import LedgerStore
 from heliograph.mm2.formats import Heartbeat
 from heliograph.model import TopicPartition
+from heliograph.service import mirror as service
 from heliograph.wire import admin, configs
 from heliograph.wire.errors import BrokerError
 from heliograph.wire.groups import GroupClient
@@ -143,13 +148,12 @@ def deleting_checkpoints(p):
 
 
 def ledger_of_two_partitions(p):
-    p.create(p.target, f"mm2-ledger.{p.alias}.internal", 2, cleanup_policy="compact")
+    p.create(p.target, p.ledger, 2, cleanup_policy="compact")
 
 
 def ledger(p):
-    name = f"mm2-ledger.{p.alias}.internal"
-    p.create(p.target, name, cleanup_policy="compact")
-    return name
+    p.create(p.target, p.ledger, cleanup_policy="compact")
+    return p.ledger
 
 
 def ledger_of_another_cluster(p):
@@ -294,6 +298,52 @@ def test_a_cluster_that_hangs_holds_nothing_else_up(patient):
     assert {verdict for check, verdict in found if check != "bootstrap"} == {"not checked"}
     # Of the target everything was found out: what is not checked is of the source and the flow.
     assert len([f for f in patient.ok if f.about == patient.other]) == 10
+
+
+@pytest.fixture
+def mirrored(patient, monkeypatch):
+    """All that there was is copied, by a mirror that has stopped."""
+    patient.write(patient.source, patient.topic)
+    monkeypatch.setattr(service, "Engine", HeldHere)
+    mirror = service.Mirror(load(patient.path), once=True)
+    try:
+        mirror.start()
+        mirror.run_once()
+    finally:
+        mirror.close()
+        links.close()
+    return patient
+
+
+def said(patient, check):
+    return [f.said.text for f in patient.ok if f.check == check]
+
+
+def test_what_was_mirrored_is_healthy_and_doctor_finds_a_lag_that_retention_reaches(mirrored):
+    found = mirrored.examine()
+    found.pop(("other-mirror", "warning"), None)  # a heartbeat of that mirror, a moment ago
+    assert found == {}
+    assert said(mirrored, "owner") == ["nobody mirrors it now"]
+    assert said(mirrored, "ledger") == [f"{mirrored.ledger}: 1 partitions were mirrored"]
+    assert said(mirrored, "lag") == ["0 records of 1 partitions wait"]
+    assert said(mirrored, "offsets") == [f"{mirrored.topic}: identical"]
+    # The source keeps records for seven days.
+    mirrored.write(mirrored.source, mirrored.topic, age_seconds=6.9 * 86_400)
+    assert re.search(
+        f"{mirrored.topic}-0 .166 h of 168 h.*raise retention.ms",
+        mirrored.examine()["lag", "problem"],
+    )
+
+
+def test_a_mirror_of_this_machine_is_no_warning(patient):
+    registry = Registry(LedgerFollower(patient.target, ledger(patient)))
+    running, killed = this_process(), this_process()._replace(started=1)
+    now = int(time.time() * 1000)
+    registry.tell([Claim("a", running, now, 30.0), Claim("b", killed, now, 30.0)])
+    assert patient.examine() == {}
+    here, gone = said(patient, "owner")
+    assert here.startswith(f"it is mirrored by process {running.pid} on ")
+    assert gone.endswith("has ended without a word; the next start takes over")
 
 
 def test_doctor_finds_a_port_that_is_taken(patient):

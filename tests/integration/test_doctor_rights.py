@@ -29,8 +29,6 @@ def patient(guarded_lab, tmp_path):
     for side, alias in (("source", "A"), ("target", "B")):
         properties = settings_of(guarded_lab, alias, USER).properties
         made.set(**{f"{side}.sasl.jaas.config": properties["sasl.jaas.config"]})
-    made.ledger = f"mm2-ledger.{made.alias}.internal"
-    made.group = made.values["groups"]
     made.create(made.source, made.topic)
     made.create(made.target, made.remote)
     made.create(made.target, made.ledger, cleanup_policy="compact")

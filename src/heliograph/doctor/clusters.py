@@ -20,7 +20,7 @@ from heliograph.shown import shown
 from heliograph.wire import names
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
-from heliograph.wire.errors import AuthenticationFailed
+from heliograph.wire.errors import AuthenticationFailed, WireError
 from heliograph.wire.inspection import broker_settings, controller_clock, release, round_trip
 from heliograph.wire.metadata import Metadata
 from heliograph.wire.rights import client_certificate
@@ -151,11 +151,11 @@ def _reach(client: ClusterClient, host: str, port: int, seconds: float) -> Reach
 
 
 def _settings(client: ClusterClient, metadata: Metadata) -> Mapping[str, str]:
-    failure: Exception | None = None
+    failure: WireError | None = None
     for node in sorted(metadata.brokers):
         try:
             return broker_settings(client, node, SETTINGS)
-        except Exception as error:  # noqa: BLE001 - another broker may answer
+        except WireError as error:  # another broker may answer
             failure = error
     assert failure is not None  # noqa: S101 - there are brokers
     raise failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from heliograph.doctor.cluster_checks import reached
 from heliograph.doctor.facts import ClusterFacts, FlowFacts, TopicsFacts
@@ -215,7 +215,9 @@ def _retention(facts: FlowFacts) -> Iterable[Said]:
     )  # fmt: skip
 
 
-def _compared(facts: FlowFacts, name: str, worse: object, text: str, do: str) -> list[Said]:
+def _compared(
+    facts: FlowFacts, name: str, worse: Callable[[int, int], bool], text: str, do: str
+) -> list[Said]:
     """Compares a number of each source topic with that of its remote topic after the next sync."""
     topics = facts.topics
     if isinstance(topics, Missing):
@@ -229,7 +231,7 @@ def _compared(facts: FlowFacts, name: str, worse: object, text: str, do: str) ->
             continue
         asked += 1
         pair = int(here.value), int(there)
-        if callable(worse) and worse(*pair):
+        if worse(*pair):
             groups[pair].append(topic)
     if topics.compared.remote and not asked:
         return [unchecked("the properties of its topics are not shown to us")]
@@ -359,7 +361,7 @@ def _more_partitions(facts: FlowFacts) -> Iterable[Said]:
 def _offsets(facts: FlowFacts) -> Iterator[Said]:
     topics, rights, config = facts.topics, facts.rights, facts.config
     if isinstance(topics, Missing) or isinstance(rights, Missing):
-        yield unchecked(topics if isinstance(topics, Missing) else rights)  # type: ignore[arg-type]
+        yield unchecked(topics if isinstance(topics, Missing) else "our rights are not told")
         return
     names = sorted(topics.compared.remote)
     may = bool(rights.clusters.get("target_admin", frozenset()) & {_ALTER, _CLUSTER_ACTION})
