@@ -1,4 +1,4 @@
-"""``heliograph status``, ``events``, ``pause``, ``resume`` and ``restart`` of a mirror with REST."""
+"""``heliograph status``, ``events``, ``pause``, ``resume``, ``restart`` of a mirror with REST."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_exit_code_says_healthy_not_healthy_or_nothing_there(served, open_to
     assert (done.exit_code, done.stdout.splitlines()[-1].strip()) == (0, "healthy")
     done = run("status", served.url, "--token-file", token(served, tmp_path, "viewer"))
     assert done.exit_code == 1
-    assert done.stdout.splitlines()[-1].startswith("not healthy: 4 problems")
+    assert done.stdout.splitlines()[-1].startswith("not healthy: 3 problems")
     assert "payments.settled-7 stalled since" in done.stdout
     done = run("status", "http://127.0.0.1:1")
     assert isinstance(done.exception, StartError)
@@ -208,6 +208,7 @@ def test_whoever_follows_sees_what_happens_next(open_to_all):
     assert len(list(itertools.islice(following, kept))) == kept
     open_to_all.mirror.events.publish(FlowEvent(BACK, "flow.paused", "now", "copying", at=1.0))
     assert next(following)["text"] == "now"
+    following.close()
 
 
 # -- commands -------------------------------------------------------------------------------------
