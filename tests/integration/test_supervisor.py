@@ -20,7 +20,7 @@ from heliograph.cli import cli
 from heliograph.cli.serving import serve_flows
 from heliograph.config import MirrorMakerConfig
 from heliograph.config.properties import dump
-from heliograph.errors import StartError
+from heliograph.errors import HeliographError, StartError
 from heliograph.lab.proof import read_all
 from heliograph.model import TopicPartition
 from heliograph.service import mirror as service
@@ -396,5 +396,7 @@ def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):
     unknown = CliRunner().invoke(
         cli, ["pause", restart[1], "--flow", FIRST, "--topic", "no", "--yes"]
     )
-    assert unknown.exception.code == "topic.unknown"
-    assert CliRunner().invoke(cli, [*restart[:4]]).exception.code == "command.unconfirmed"
+    unasked = CliRunner().invoke(cli, [*restart[:4]])
+    for done, code in ((unknown, "topic.unknown"), (unasked, "command.unconfirmed")):
+        assert isinstance(done.exception, HeliographError)
+        assert done.exception.code == code
