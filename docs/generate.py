@@ -54,11 +54,12 @@ The same for every command, as far as it applies; those of `run` are MM2's.
 |---|---|
 | 0 | done; `run`: a clean stop, or a complete `--once` |
 | 1 | the answer is no: an offset that cannot be translated, a plan with problems, no such group, \
-a lab that does not run or cannot be started; `verify`: source and target differ; \
-`doctor`: there is a problem |
+a lab that does not run or cannot be started; `status`: not healthy; `doctor`: there is a \
+problem; `verify`: source and target differ |
 | 2 | wrong configuration, a file or folder that cannot be used, or a `--once` that could not copy \
 everything; `verify`: something could not be verified |
-| 3 | what is needed is not there: a cluster that answers and lets us in, a Spark master, Java |
+| 3 | what is needed is not there: a cluster that answers and lets us in, a Spark master, Java; \
+`status`: no mirror |
 | 70 | a defect of Heliograph; the message names a file with the details |
 | 130 | Ctrl-C, where that is no way to end |
 | 255 | wrong arguments |

@@ -96,6 +96,13 @@ class Flows:
         path.write_text(dump({key: entry.value for key, entry in entries.items()}))
         return str(path)
 
+    def reason_of(self, flow: str, topic: str) -> str:
+        """Why the only partition of a topic waits."""
+        [reason] = [
+            p.reason for p in self.mirror.snapshot().flow(flow).partitions if p.topic == topic
+        ]
+        return reason
+
     def life(self, flow: str, part: str | None = None):
         found = self.mirror.snapshot().flow(flow)
         return found.life if part is None else found.parts[part]
@@ -166,11 +173,8 @@ def test_a_topic_is_paused_and_the_others_of_its_flow_go_on(flows):
     flows.await_values("A1", other, b"1")
     supervisor = mirror.supervisor(FIRST)
 
-    def reasons():
-        return {p.topic: p.reason for p in mirror.snapshot().flow(FIRST).partitions}
-
     supervisor.pause_topics(one)
-    wait_for(lambda: reasons()[one] == "its topic is paused")
+    wait_for(lambda: flows.reason_of(FIRST, one) == "its topic is paused")
     flows.write(one, b"2")
     flows.write(other, b"2")
     flows.await_values("A1", other, b"1", b"2")
@@ -330,7 +334,7 @@ def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed
     wait_for(lambda: flows.state(FIRST, COPYING) is FlowState.RUNNING)
     # A topic rests alone; the mirror's own resume lifts what was held through Kafka.
     assert command("pause", file, "--flow", FIRST, "--topic", one, "--yes")["topics"] == [one]
-    wait_for(lambda: one in flows.mirror.supervisor(FIRST)._resting_topics())
+    wait_for(lambda: flows.reason_of(FIRST, one).startswith("its topic is paused by "))
     flows.write(one, b"3")
     flows.write(other, b"1")
     flows.await_values("A1", other, b"1")
@@ -341,6 +345,51 @@ def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed
         "nothing of it was paused through Kafka"
     )
     assert flows.mirrored("A1", other) == [b"1"]
+
+
+def test_a_file_leads_to_the_rest_api_of_the_mirror_and_all_obey_what_is_held(flows, tmp_path):
+    one = flows.create("A1")
+    config = flows.config("A1", **{"heliograph.rest.changes": "true"})
+    file = flows.file(tmp_path, "A1")
+    flows.mirror = first = service.Mirror(config)
+    server = serve_flows(config, "127.0.0.1:0", first)
+    server.start()
+    second = service.Mirror(flows.config("A1"))
+    try:
+        first.rest = server.reached_at()
+        first.start()
+        flows.write(one, b"1")
+        flows.await_values("A1", one, b"1")
+        wait_for(lambda: CliRunner().invoke(cli, ["status", file]).exit_code == 0)
+        status = command("status", file)
+        assert status["mirror"] == {"from": "mirror", "url": first.rest[0], "note": ""}
+        about = (file, "--flow", FIRST, "--part", COPYING, "--yes")
+        assert command("pause", *about)["through"] == "rest"
+        wait_for(lambda: flows.state(FIRST, COPYING) is FlowState.PAUSED)
+        told = CliRunner().invoke(cli, ["events", file, "-o", "json"]).stdout.splitlines()
+        assert "flow.paused" in {json.loads(line)["code"] for line in told}
+        assert command("resume", *about)["through"] == "rest"
+        wait_for(lambda: flows.state(FIRST, COPYING) is FlowState.RUNNING)
+        second.start()
+        wait_for(lambda: second.snapshot().flow(FIRST).life.state is FlowState.STANDING_BY)
+        # Once the API is gone, Kafka is asked, and all mirrors obey what is written there.
+        server.close()
+        assert command("pause", *about, "--why", "B is moved")["through"] == "kafka"
+        for mirror in (first, second):
+            wait_for(lambda: "B is moved" in mirror.snapshot().flow(FIRST).parts[COPYING].reason)  # noqa: B023
+        first.close()
+        flows.mirror = second
+        flows.write(one, b"2")
+        wait_for(lambda: second.snapshot().flow(FIRST).lag_records == 1)
+        wait_for(lambda: flows.state(FIRST, CHECKPOINTS) is FlowState.RUNNING)
+        assert flows.state(FIRST, COPYING) is FlowState.PAUSED
+        assert flows.mirrored("A1", one) == [b"1"]
+        assert command("resume", *about)["through"] == "kafka"
+        flows.await_values("A1", one, b"1", b"2")
+    finally:
+        server.close()
+        first.close()
+        second.close()
 
 
 def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):

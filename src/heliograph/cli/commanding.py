@@ -20,7 +20,7 @@ from heliograph.cli.documents import echo_document
 from heliograph.cli.flows import Command, asking_clusters, output_option
 from heliograph.cli.rest_client import RestClient
 from heliograph.cli.watched import Watched, mirror_argument
-from heliograph.errors import ConfigError, HeliographError, StartError
+from heliograph.errors import ConfigError, StartError
 from heliograph.ledger.holds import Holds, Subject
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, HEARTBEATS
 from heliograph.shown import shown
@@ -119,10 +119,15 @@ def _command(find_mirror: Any, order: Order, *, yes: bool, dry_run: bool, output
     if order.parts and order.topics:
         raise click.UsageError("name parts or topics, not both")
     with find_mirror(order.flow) as watched, asking_clusters():
-        _check(watched, order)
+        rest = _commanded(watched)
+        _check(watched, order, rest)
         if not dry_run and not yes:
-            _confirm(watched, order)
-        through, said = _carry_out(watched, order, dry_run=dry_run)
+            _confirm(order, rest)
+        if rest is None:
+            said = _through_kafka(watched, order, dry_run=dry_run)
+        else:
+            said = _by_rest(rest, order, dry_run=dry_run)
+    through = "kafka" if rest is None else "rest"
     done = {
         "command": order.word, "flow": order.flow, "parts": list(order.parts),
         "topics": list(order.topics), "through": through, "dry_run": dry_run, "said": said,
@@ -136,7 +141,19 @@ def _command(find_mirror: Any, order: Order, *, yes: bool, dry_run: bool, output
         echo_row(order.flow, order.word, subjects, through, said)
 
 
-def _check(watched: Watched, order: Order) -> None:
+def _commanded(watched: Watched) -> RestClient | None:
+    """The API to command by; None: through Kafka.
+
+    Where the API takes no commands, whoever has the file may write to the ledger.
+    """
+    rest = watched.rest
+    if rest is None or watched.kafka is None:
+        return rest
+    me = rest.get("/me")
+    return rest if me["changes"] and me["role"] != "viewer" else None
+
+
+def _check(watched: Watched, order: Order, rest: RestClient | None) -> None:
     """Whether there is such a flow and such topics; raises HeliographError."""
     names = [flow["flow"] for flow in watched.get("/flows")]
     if order.flow not in names:
@@ -144,7 +161,7 @@ def _check(watched: Watched, order: Order) -> None:
         raise ConfigError(
             "flow.unknown", f"there is no flow {shown(order.flow)}", f"there are: {known}"
         )
-    if watched.rest is None and watched.kafka is not None and order.word == "pause":
+    if rest is None and watched.kafka is not None and order.word == "pause":
         # Only of topics that are mirrored: a name that is mistyped would rest unnoticed.
         watched.kafka.measure()
         for topic in order.topics:
@@ -153,34 +170,20 @@ def _check(watched: Watched, order: Order) -> None:
                 raise ConfigError("topic.unknown", text)
 
 
-def _confirm(watched: Watched, order: Order) -> None:
+def _confirm(order: Order, rest: RestClient | None) -> None:
     if not sys.stdin.isatty():
         raise ConfigError("command.unconfirmed", f"{order}: nobody can be asked", "add --yes")
-    where = watched.rest.url if watched.rest is not None else "all its mirrors, through Kafka"
+    where = rest.url if rest is not None else "all its mirrors, through Kafka"
     click.confirm(f"{order} ({where})?", abort=True, err=True)
 
 
-def _carry_out(watched: Watched, order: Order, *, dry_run: bool) -> tuple[str, str]:
-    """Returns by which way, and what came of it; raises HeliographError."""
-    if watched.rest is not None:
-        will = f"the mirror at {watched.rest.url} will"
-        try:
-            if not dry_run:
-                _by_rest(watched.rest, order)
-        except HeliographError as error:
-            # It takes no commands over HTTP; whoever has the file may write to the ledger.
-            if error.code != "rest.forbidden" or watched.kafka is None:
-                raise
-        else:
-            return "rest", will
-    return "kafka", _through_kafka(watched, order, dry_run=dry_run)
-
-
-def _by_rest(rest: RestClient, order: Order) -> None:
-    rest.post(
-        f"/flows/{order.flow}/{order.word}", part=",".join(order.parts),
-        topic=",".join(order.topics),
-    )  # fmt: skip
+def _by_rest(rest: RestClient, order: Order, *, dry_run: bool) -> str:
+    if not dry_run:
+        rest.post(
+            f"/flows/{order.flow}/{order.word}", part=",".join(order.parts),
+            topic=",".join(order.topics),
+        )  # fmt: skip
+    return f"the mirror at {rest.url} will"
 
 
 def _through_kafka(watched: Watched, order: Order, *, dry_run: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import click
@@ -57,7 +57,7 @@ def _number(level: str) -> int:
     return logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
 
 
-def _all(client: RestClient, after: int, *, follow: bool) -> Iterator[dict[str, Any]]:
+def _all(client: RestClient, after: int, *, follow: bool) -> Generator[dict[str, Any]]:
     while True:
         page = client.get("/events", after=after, limit=_PAGE)
         if after and page["missed"]:

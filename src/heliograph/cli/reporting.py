@@ -51,7 +51,7 @@ from heliograph.service.snapshot import (
     summary,
     to_json,
 )
-from heliograph.shown import shown_lines
+from heliograph.shown import shown, shown_lines
 from heliograph.units import amount, duration, latency, moment
 
 __all__ = [
@@ -508,8 +508,8 @@ def flow_table(
             str(topics), str(partitions),
             "-" if f.records_total is None else f"{f.records_total:,}", offsets(f),
         ]  # fmt: skip
-        shown = cells[: len(grid.columns) - 2]
-        grid.add_row(Text(f.flow), Text(roll_up(f), colour(f)), *map(Text, shown))
+        room = cells[: len(grid.columns) - 2]
+        grid.add_row(Text(shown(f.flow)), Text(roll_up(f), colour(f)), *map(Text, room))
     return grid
 
 

@@ -110,7 +110,10 @@ class World:
         runtime: Any = SimpleNamespace(
             flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
             waiting={}, held=frozenset(),
-            config=SimpleNamespace(isolation_level="read_uncommitted", source_client="A", target_admin="B", stalled_after_seconds=60.0),
+            config=SimpleNamespace(
+                isolation_level="read_uncommitted", source_client="A", target_admin="B",
+                stalled_after_seconds=60.0,
+            ),
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
             client=lambda alias, _role: SimpleNamespace(alias=alias, request_timeout=0),
             leased=lambda _p: SimpleNamespace(identical=True),

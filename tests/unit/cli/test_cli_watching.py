@@ -1,0 +1,273 @@
+"""``heliograph status``, ``events``, ``pause``, ``resume``, ``restart`` of a mirror with REST."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from rich.console import Console
+from synthetic import BACK, MAIN, SyntheticMirror, synthetic_server
+
+from heliograph.cli import cli
+from heliograph.cli.events import _all
+from heliograph.cli.rest_client import Login, RestClient
+from heliograph.cli.status import problems_of, status_table
+from heliograph.errors import ConfigError, HeliographError, StartError
+from heliograph.service.events import FlowEvent
+from heliograph.service.snapshot import COPYING, FlowSnapshot, FlowState, Life, summary
+
+EVIL = "x\x1b]0;owned\x07\nFORGED \x9b2J\u202e\r"
+
+
+class Healthy(SyntheticMirror):
+    def snapshot(self):
+        found = super().snapshot()
+        return replace(found, flows=tuple(flow for flow in found.flows if flow.flow == BACK))
+
+
+@pytest.fixture(scope="module")
+def served():
+    with synthetic_server(SyntheticMirror(100), logins=True, sample=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def open_to_all():
+    with synthetic_server(Healthy(100), sample=False) as made:
+        yield made
+
+
+def run(*args, text=None, env=None):
+    return CliRunner().invoke(cli, args, input=text, env=env)
+
+
+def token(served, folder, role):
+    path = folder / "token"
+    path.write_text(served.tokens[role] + "\n", encoding="utf-8")
+    return str(path)
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def test_the_exit_code_says_healthy_not_healthy_or_nothing_there(served, open_to_all, tmp_path):
+    done = run("status", open_to_all.url)
+    assert (done.exit_code, done.stdout.splitlines()[-1].strip()) == (0, "healthy")
+    done = run("status", served.url, "--token-file", token(served, tmp_path, "viewer"))
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[-1].startswith("not healthy: 3 problems")
+    assert "payments.settled-7 stalled since" in done.stdout
+    done = run("status", "http://127.0.0.1:1")
+    assert isinstance(done.exception, StartError)
+    assert (done.exception.code, done.exception.exit_code) == ("rest.unreachable", 3)
+
+
+def test_machines_read_the_same_as_json_and_yaml(open_to_all):
+    told = json.loads(run("status", open_to_all.url, "-o", "json").stdout)
+    assert (told["healthy"], told["running"], told["problems"]) == (True, True, [])
+    assert told["mirror"]["url"] == open_to_all.url
+    assert [flow["flow"] for flow in told["flows"]] == [BACK]
+    again = yaml.safe_load(run("status", open_to_all.url, "-o", "yaml").stdout)
+    assert again.keys() == told.keys()
+
+
+RUNNING = Life(FlowState.RUNNING)
+FLOW = FlowSnapshot("A->B", "A", "B", RUNNING, {COPYING: RUNNING}, measured_at=1.0, lag_records=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"life": Life(FlowState.STANDING_BY), "lag_records": None}, []),
+        ({"life": Life(FlowState.STARTING, "waiting for A")}, ["starting: waiting for A"]),
+        ({"parts": {COPYING: Life(FlowState.PAUSED, "paused by x")}},
+         ["copying paused: paused by x"]),
+        ({"states": {"failed": 2, "idle": 5}}, ["2 partitions failed"]),
+        ({"states": {"waiting": 2, "throttled": 1}}, []),
+        ({"measured_at": 0.0}, ["its lag was not measured yet"]),
+        ({"unmeasured": 1}, ["the lag of 1 partition is not known"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_flow(changes, expected):
+    assert problems_of(replace(FLOW, **changes), []) == expected
+
+
+def test_a_failing_job_is_a_problem():
+    failing = [{"description": "syncing ACLs", "error": "no right"}]
+    assert problems_of(FLOW, failing) == ["syncing ACLs: no right"]
+
+
+def test_other_people_s_text_does_nothing_to_the_terminal():
+    flow = replace(FLOW, flow=EVIL, life=Life(FlowState.FAILED, EVIL))
+    status = {
+        "mirror": {"from": "kafka", "url": None, "note": EVIL}, "healthy": False,
+        "problems": [f"{EVIL}: {EVIL}"],
+        "flows": [{**summary(flow), "owner": {"host": EVIL, "pid": 1, "since": "now"}}],
+    }  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=300).print(status_table(status, 300))
+    text = out.getvalue()
+    assert "FORGED" in text
+    bad = [c for c in text if not c.isprintable() and c != "\n"]
+    assert not bad, ascii(text)
+
+
+# -- logging in -----------------------------------------------------------------------------------
+
+
+def test_one_logs_in_by_options_or_environment_and_never_by_the_address(served, tmp_path):
+    name, password = served.users["viewer"]
+    file = token(served, tmp_path, "viewer")
+    url = served.url
+    refused = run("status", url)
+    assert refused.exception.code == "rest.login"
+    for args, text, env in (
+        (["--user", name], None, {"HELIOGRAPH_PASSWORD": password}),
+        ([], None, {"HELIOGRAPH_USER": name, "HELIOGRAPH_PASSWORD": password}),
+        (["--user", name, "--password-stdin"], f"{password}\n", None),
+        (["--user", name], f"{password}\n", None),
+        (["--token-file", file], None, None),
+        ([], None, {"HELIOGRAPH_TOKEN_FILE": file}),
+    ):
+        done = run("status", url, *args, text=text, env=env)
+        assert done.exit_code == 1, (args, done.output, done.exception)
+        assert password not in done.output
+    wrong = run("status", url, "--user", name, env={"HELIOGRAPH_PASSWORD": "no"})
+    assert wrong.exception.code == "rest.login"
+    inside = run("status", url.replace("//", f"//{name}:secret@"))
+    assert inside.exception.code == "rest.url"
+    assert "--user" in inside.exception.hint
+    both = run("status", url, "--user", name, "--token-file", file)
+    assert (both.exit_code, "exclude each other" in both.stderr) == (2, True)
+    assert "needs --user" in run("status", url, "--password-stdin").stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"a\nb", b"\xff\xfe", None])
+def test_a_file_without_a_token_is_refused(content, tmp_path):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    done = run("status", "http://127.0.0.1:1", "--token-file", str(path))
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.code == "rest.token"
+
+
+def test_an_address_from_a_claim_gets_no_password_in_the_clear():
+    login = Login("Basic x")
+    assert repr(login) == "Login(...)"
+    assert RestClient("http://127.0.0.1:1", login, told=False)._header
+    assert RestClient("https://db7:1", login, told=False)._header
+    assert RestClient("http://db7:1", login)._header, "a person named it"
+    assert not RestClient("http://db7:1", login, told=False)._header
+
+
+def test_tls_that_does_not_come_about_names_the_option(open_to_all, tmp_path):
+    done = run("status", open_to_all.url.replace("http", "https"))
+    assert done.exception.code == "rest.unreachable"
+    assert "--cacert" in done.exception.hint
+    done = run("status", "https://127.0.0.1:1", "--cacert", str(tmp_path / "none.pem"))
+    assert done.exception.code == "rest.certificate"
+
+
+@pytest.mark.parametrize("url", ["http://", "http://h:x", "http://h:99999"])
+def test_what_is_no_address_is_refused(url):
+    assert run("status", url).exception.code == "rest.url"
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def test_events_as_text_json_and_yaml(served, tmp_path):
+    at = (served.url, "--token-file", token(served, tmp_path, "viewer"))
+    text = run("events", *at).stdout
+    assert "WARNING us-east->eu-west payments.settled-7 [partition.stalled]" in text
+    told = [json.loads(line) for line in run("events", *at, "-o", "json").stdout.splitlines()]
+    numbers = [event["sequence"] for event in told]
+    assert numbers == sorted(numbers)
+    assert list(yaml.safe_load_all(run("events", *at, "-o", "yaml").stdout)) == told
+    behind = run("events", *at, "--after", str(numbers[1]), "-o", "json").stdout.splitlines()
+    assert [json.loads(line)["sequence"] for line in behind] == numbers[2:]
+    worse = run("events", *at, "--level", "warning", "--flow", MAIN, "-o", "json").stdout
+    chosen = [json.loads(line) for line in worse.splitlines()]
+    assert chosen
+    assert {(event["flow"], event["level"]) for event in chosen} <= {
+        (MAIN, "warning"), (MAIN, "error"),
+    }  # fmt: skip
+
+
+def test_whoever_follows_sees_what_happens_next(open_to_all):
+    client = RestClient(open_to_all.url, Login())
+    kept = len(list(_all(client, 0, follow=False)))
+    following = _all(client, 0, follow=True)
+    assert len(list(itertools.islice(following, kept))) == kept
+    open_to_all.mirror.events.publish(FlowEvent(BACK, "flow.paused", "now", "copying", at=1.0))
+    assert next(following)["text"] == "now"
+    following.close()
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def test_commands_do_what_they_say_and_a_dry_run_does_nothing(open_to_all):
+    url, flow = open_to_all.url, open_to_all.mirror.supervisor(BACK)
+    about = (url, "--flow", "eu-west -> us-east", "--yes")
+    dry = json.loads(run("pause", *about, "--dry-run", "-o", "json").stdout)
+    assert (dry["dry_run"], dry["through"], flow.paused) == (True, "rest", {})
+    done = run("pause", *about, "--part", "copying", "--part", "heartbeats")
+    assert done.stdout == f"{BACK}\tpause\tcopying,heartbeats\trest\tthe mirror at {url} will\n"
+    assert set(flow.paused) == {"copying", "heartbeats"}
+    assert run("status", url).exit_code == 1
+    assert run("resume", *about).exit_code == 0
+    assert not flow.paused
+    assert run("pause", *about, "--topic", "returns").exit_code == 0
+    assert flow.paused_topics == {"returns"}
+    assert run("resume", *about, "--topic", "returns").exit_code == 0
+    assert not flow.paused_topics
+    assert run("restart", *about, "--part", "copying").exit_code == 0
+    assert flow.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["--flow", "no->such", "--yes"], "flow.unknown"),
+        (["--flow", BACK, "--topic", "nope", "--yes"], "rest.refused"),
+        (["--flow", BACK], "command.unconfirmed"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(open_to_all, args, code):
+    done = run("pause", open_to_all.url, *args)
+    assert isinstance(done.exception, HeliographError)
+    assert done.exception.code == code
+    assert not open_to_all.mirror.supervisor(BACK).paused
+
+
+@pytest.mark.parametrize(
+    ("word", "args", "text"),
+    [
+        ("pause", [], "Missing option '--flow'"),
+        ("pause", ["--flow", BACK, "--part", "all"], "'all' is not one of"),
+        ("pause", ["--flow", BACK, "--part", "copying", "--topic", "t"], "not both"),
+        ("restart", ["--flow", BACK, "--topic", "t"], "No such option"),
+        ("resume", ["--flow", BACK, "--why", "x"], "No such option"),
+    ],
+)
+def test_bad_arguments_are_named(word, args, text):
+    done = run(word, "http://127.0.0.1:1", *args)
+    assert done.exit_code == 2
+    assert text in done.stderr
+
+
+def test_only_operators_command(served, tmp_path):
+    args = ("pause", served.url, "--flow", BACK, "--yes", "--token-file")
+    done = run(*args, token(served, tmp_path, "viewer"))
+    assert done.exception.code == "rest.forbidden"
+    assert not served.mirror.supervisor(BACK).paused
+    assert run(*args, token(served, tmp_path, "operator")).exit_code == 0
+    assert served.mirror.supervisor(BACK).paused
