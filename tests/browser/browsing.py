@@ -12,6 +12,10 @@ import time
 from contextlib import contextmanager
 
 from selenium import webdriver
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -100,10 +104,18 @@ class Browser:
         return self.until(lambda: self.run(script, css, text), f"{css} with {text!r}")
 
     def click(self, css, text=""):
-        """As a person does; the page may replace an element just then."""
-        wanted = self.find(css, text)
-        self.run("arguments[0].scrollIntoView({block: 'center'})", wanted)
-        self.find(css, text).click()
+        """As a person does, who looks again if the page replaces the element just then."""
+
+        def clicked():
+            try:
+                wanted = self.find(css, text)
+                self.run("arguments[0].scrollIntoView({block: 'center'})", wanted)
+                wanted.click()
+            except (StaleElementReferenceException, ElementClickInterceptedException):
+                return False
+            return True
+
+        self.until(clicked, f"a click on {css} with {text!r}")
 
     def text(self, css="main"):
         """All that is shown, without the places where lines break."""

@@ -265,8 +265,7 @@ def test_the_name_of_a_group_is_text_and_both_offsets_are_shown(page, served):
     open_view(page, served, "groups")
     page.find('input[name="group"]').send_keys("<img")
     page.says("1 group")
-    opener = page.find(".opener")
-    assert opener.find_element("css selector", ".name").text == HOSTILE
+    assert page.text(".opener .name") == HOSTILE
     page.click(".opener")
     page.says("Source: committed Source: end Translated Target: committed Target: end")
     page.says("orders.placed-2")

@@ -33,7 +33,7 @@ const BY_CODE = {
 };
 
 const FLOW = {
-  starting: "It connects, or Spark starts. The reason says what is awaited.",
+  starting: "It connects to its clusters, or waits for Spark.",
   paused: "It was paused. Its lag is measured on. Resume it when it should go on.",
   "standing by": "Another mirror has the flow. The figures show that one's work. Nothing has to be done.",
   failed: "Do what the reason says. Nothing has to be restarted: it is tried again by itself.",

@@ -5,7 +5,7 @@ import { charts } from "./charts.js";
 import { commandButton } from "./commands.js";
 import { empty, h, put } from "./dom.js";
 import { events } from "./events.js";
-import { amount, byteRate, duration, flowName, lasting, when, whole, UNKNOWN } from "./format.js";
+import { byteRate, duration, flowName, lasting, records, when, whole, withUnit, UNKNOWN } from "./format.js";
 import { conditionOf } from "./health.js";
 import { conditionBadge, stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
@@ -46,7 +46,7 @@ export function flowView(name, tab, about) {
     const advice = flowAdvice(flow.life);
     put(title, h("h1", { title: name }, flowName(name)), conditionBadge(conditionOf(flow)));
     put(figures, reason ? h("p", { class: "reason" }, reason, next ? h("span", { class: "muted" }, " Next try ", when(next), ".") : null) : null,
-      advice ? h("p", { class: "advice" }, h("b", {}, "What to do: "), advice) : null, factsOf(flow));
+      advice ? h("p", { class: "advice" }, state === "failed" ? h("b", {}, "What to do: ") : null, advice) : null, factsOf(flow));
     // Buttons stay as they are while nothing has changed, so that no click gets lost.
     const key = JSON.stringify([permission().may, flow.life.state, flow.parts]);
     if (key === drawn) return;
@@ -93,10 +93,10 @@ function factsOf(flow) {
   const { canary } = flow;
   const skew = canary?.skew_seconds;
   return facts(
-    ["Lag", `${whole(flow.lag_records)}${flow.unmeasured ? "+" : ""} records`],
+    ["Lag", records(flow.lag_records, flow.unmeasured > 0, whole)],
     ["Behind", duration(flow.lag_seconds)],
-    ["Throughput", `${amount(flow.records_per_second)} rec/s · ${byteRate(flow.bytes_per_second)}`],
-    ["Mirrored", `${amount(flow.records_total)} records`],
+    ["Throughput", [withUnit(flow.records_per_second, "rec/s"), byteRate(flow.bytes_per_second)].filter((text) => text !== UNKNOWN).join(" · ") || UNKNOWN],
+    ["Mirrored", records(flow.records_total)],
     ["Canary latency", canary ? duration(canary.latency_seconds) : UNKNOWN],
     ["Clock skew", skew === null || skew === undefined ? UNKNOWN : `${skew < 0 ? "−" : ""}${duration(Math.abs(skew))}`],
     ...(canary?.lost ? [["Canaries lost", whole(canary.lost)]] : []),

@@ -39,6 +39,13 @@ export function bytes(value) {
   return `${Math.round(value)} B`;
 }
 
+/** A figure with its unit; a dash alone if it is not known. */
+export const withUnit = (value, unit) => (value === null || value === undefined ? UNKNOWN : `${amount(value)} ${unit}`);
+
+/** Records; `more`: some could not be counted. */
+export const records = (value, more = false, show = amount) =>
+  value === null || value === undefined ? UNKNOWN : `${show(value)}${more ? "+" : ""} ${value === 1 ? "record" : "records"}`;
+
 export const byteRate = (value) => (value === null || value === undefined ? UNKNOWN : `${bytes(value)}/s`);
 
 /** 0.4 s, 34 s, 5 min, 3.2 h. */

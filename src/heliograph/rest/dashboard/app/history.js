@@ -14,12 +14,15 @@ const POINTS = 300;
 /** The mirror keeps a point every 5 s; more are not drawn. */
 const EVERY_MS = 5000;
 
+/** A mirror that has run for less has little to show: its past is drawn larger. */
+const YOUNG_MS = 900000;
+
 /** Figures of one flow, or of all (null). `changed` is called whenever there is something new. */
 export class History {
   constructor(flow, changed) {
     this.flow = flow;
     this.changed = changed;
-    this.seconds = 3600;
+    this.seconds = now() - Date.parse(store.startedAt) < YOUNG_MS ? 900 : 3600;
     this.step = 5;
     this.series = new Map();
     this.failure = null;

@@ -3,7 +3,7 @@
 import { login } from "./api.js";
 import { empty, h, put, s, say } from "./dom.js";
 import { flowView, TABS } from "./flow.js";
-import { clock, flowName, tick, when } from "./format.js";
+import { clock, flowName, lasting, tick } from "./format.js";
 import { whereNow } from "./links.js";
 import { askLogin } from "./login.js";
 import { overview } from "./overview.js";
@@ -51,7 +51,7 @@ function known(yes) {
   element("nav").hidden = !yes;
   element("logout").hidden = login.value === null || !yes;
   say(element("who"), yes && store.me.logins.length ? `${store.me.name} · ${store.me.role}` : "");
-  put(element("foot"), yes ? [`Heliograph ${store.me.version}`, store.startedAt ? [" · running since ", when(store.startedAt)] : null, " · times are UTC"] : []);
+  put(element("foot"), yes ? [`Heliograph ${store.me.version}`, store.startedAt ? [" · running ", lasting(store.startedAt)] : null, " · times are UTC"] : []);
   connection();
 }
 

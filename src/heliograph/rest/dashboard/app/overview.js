@@ -4,7 +4,7 @@ import { attention } from "./attention.js";
 import { charts } from "./charts.js";
 import { h, put } from "./dom.js";
 import { events } from "./events.js";
-import { amount, byteRate, count, duration, flowName, whole, UNKNOWN } from "./format.js";
+import { amount, byteRate, count, duration, flowName, records, whole, withUnit } from "./format.js";
 import { conditionOf, sentenceOf } from "./health.js";
 import { conditionBadge, sign } from "./icons.js";
 import { linkTo } from "./links.js";
@@ -43,18 +43,20 @@ export function overview() {
 }
 
 function figures(flows) {
+  const { engine } = store;
   const running = flows.filter((flow) => flow.life.state === "running").length;
   const partitions = flows.reduce((sum, flow) => sum + flow.partitions, 0);
   const topics = flows.reduce((sum, flow) => sum + flow.topics, 0);
   const troubled = flows.reduce((sum, flow) => sum + (flow.states.failed ?? 0) + (flow.states.stalled ?? 0), 0);
   const canaries = flows.map((flow) => flow.canary?.latency_seconds).filter((value) => value !== null && value !== undefined);
+  const oldest = greatest(known(flows, "lag_seconds"));
   const unmeasured = flows.some((flow) => flow.unmeasured);
   return [
-    tile("Throughput", `${amount(total(flows, "records_per_second"))} rec/s`, byteRate(total(flows, "bytes_per_second"))),
-    tile("Lag", `${amount(total(flows, "lag_records"))}${unmeasured ? "+" : ""} records`, `oldest waits ${duration(greatest(known(flows, "lag_seconds")))}`),
+    tile("Throughput", withUnit(total(flows, "records_per_second"), "rec/s"), byteRate(total(flows, "bytes_per_second"))),
+    tile("Lag", records(total(flows, "lag_records"), unmeasured), oldest === null ? "not measured yet" : `oldest waits ${duration(oldest)}`),
     tile("Canary latency", duration(greatest(canaries)), canaries.length ? "of the slowest flow" : "no probe was seen yet"),
     tile("Partitions", whole(partitions), `${count(topics, "topic")}${troubled ? `, ${troubled} in trouble` : ""}`),
-    tile("Flows running", `${running} of ${flows.length}`, store.engine ? `Spark ${store.engine.state}, ${count(store.engine.slots ?? 0, "slot")}` : UNKNOWN),
+    tile("Flows running", `${running} of ${flows.length}`, engine ? `Spark ${engine.state}${engine.slots ? `, ${count(engine.slots, "slot")}` : ""}` : "no Spark is needed"),
   ];
 }
 

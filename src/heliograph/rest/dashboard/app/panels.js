@@ -20,7 +20,7 @@ export function groups(flow) {
   return new Table({
     path: "groups", name: "groups", noun: "group", fixed: { flow }, sort: "ready",
     filters: [{ label: "Group", key: "group", value: (text) => text }],
-    key: (row) => `${row.flow} ${row.group}`, nothing: ["No group fits", "Groups appear when checkpoints have looked at them."],
+    key: (row) => `${row.flow} ${row.group}`, nothing: ["No group", "Groups appear when checkpoints have looked at them."],
     columns: [
       { title: "Group", sort: "name", cell: (row) => row.group }, ...flowColumn(flow),
       { title: "Could move over now", sort: "ready", cell: readiness },

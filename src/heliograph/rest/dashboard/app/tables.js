@@ -98,7 +98,7 @@ export function topics(flow) {
   };
   return new Table({
     path: "topics", name: "topics", noun: "topic", fixed: { flow }, sort: "-lag", filters: [topicFilter], bar: told,
-    key: (row) => `${row.flow} ${row.topic}`, nothing: ["No topic fits", ""],
+    key: (row) => `${row.flow} ${row.topic}`, nothing: ["No topic", "Nothing is mirrored yet, or no topic has this name."],
     columns: [
       { title: "Topic", sort: "name", cell: (row) => row.topic }, ...flowColumn(flow),
       { title: "Target topic", cell: (row) => row.target_topic },
