@@ -37,7 +37,7 @@ def test_f20_large_small_and_split_batches(flow, topic_name, codec):
     counts = Counts.decode(receipt.counts)
     assert counts.passed + counts.merged + counts.rewritten == receipt.batches
     assert counts.merged, "and told so"
-    assert counts.latency.seen == counts.age.seen == receipt.batches
+    assert counts.age.seen >= counts.latency.seen == receipt.batches, "some were read twice"
     assert 0 <= counts.age.least <= counts.latency.greatest
 
 
