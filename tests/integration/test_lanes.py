@@ -6,6 +6,8 @@ import pytest
 from consumers import same
 from sources import numbered, transactions
 
+from heliograph.copy.counts import Counts
+
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -32,6 +34,11 @@ def test_f20_large_small_and_split_batches(flow, topic_name, codec):
     [receipt] = flow.copy(topic_name)
     assert len(same(flow, topic_name)) == receipt.records == 650
     assert receipt.batches < 100, "small ones were merged"
+    counts = Counts.decode(receipt.counts)
+    assert counts.passed + counts.merged + counts.rewritten == receipt.batches
+    assert counts.merged, "and told so"
+    assert counts.age.seen >= counts.latency.seen == receipt.batches, "some were read twice"
+    assert 0 <= counts.age.least <= counts.latency.greatest
 
 
 @pytest.mark.parametrize("codec", CODECS)

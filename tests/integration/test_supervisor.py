@@ -134,6 +134,22 @@ def flows(lab, mirroring, topic_name, monkeypatch):
             mirroring.delete(target, f"mm2-ledger.{alias}.internal")
 
 
+def _await_counted(mirror, flow, partition, records):
+    """What /metrics is made of: counted by tasks, as the partition and as the flow."""
+
+    def counted():
+        found = mirror.snapshot().flow(flow)
+        copies = found.copies.get(partition)
+        return copies is not None and found if found.counts.records >= records else None
+
+    found = wait_for(counted)
+    assert found.copies[partition].counts.records == records
+    assert found.copies[partition].latency.greatest > 0
+    assert found.owns
+    wait_for(lambda: mirror.snapshot().flow(flow).progressed_at)
+    wait_for(lambda: mirror.snapshot().flow(flow).ledger_end)
+
+
 def test_a_flow_is_paused_resumed_and_restarted_and_the_other_does_not_notice(flows):
     one, two = flows.create("A1"), flows.create("A2")
     mirror = flows.start("A1", "A2")
@@ -151,6 +167,7 @@ def test_a_flow_is_paused_resumed_and_restarted_and_the_other_does_not_notice(fl
     flows.write(two, b"2")
     flows.await_values("A2", two, b"1", b"2")
     assert flows.mirrored("A1", one) == [b"1"]
+    _await_counted(mirror, SECOND, TopicPartition(two, 0), records=2)
     # What is paused is measured on.
     wait_for(lambda: mirror.snapshot().flow(FIRST).lag_records == 1)
     supervisor.resume(COPYING)

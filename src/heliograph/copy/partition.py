@@ -39,7 +39,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.batch.pieces import LANES, Rules
+from heliograph.batch.pieces import LANES, REWRITTEN, Rules
 from heliograph.copy.counts import Counts, Span
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Place
@@ -53,7 +53,8 @@ from heliograph.wire.produce import Produced
 class Outgoing:
     """A signed batch on its way; ``runs`` are the source offsets of its records.
 
-    ``newest_ms`` is the greatest timestamp among them, -1 if there is none.
+    ``newest_ms`` is the greatest timestamp among them, -1 if there is none; ``lane`` the way that
+    they took.
     """
 
     data: memoryview
@@ -62,6 +63,7 @@ class Outgoing:
     runs: list[tuple[int, int]]
     next_source: int
     newest_ms: int = -1
+    lane: int = REWRITTEN
 
     @property
     def first_source(self) -> int:
@@ -355,6 +357,7 @@ class PartitionCopy:
         self.records += outgoing.count
         self.bytes += len(outgoing.data)
         self.batches += 1
+        self.lanes[outgoing.lane] += 1
         if outgoing.newest_ms >= 0:
             self.latency.add(int(time.time() * 1000) - outgoing.newest_ms)
         self.attempts = 0

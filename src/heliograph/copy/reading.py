@@ -325,7 +325,6 @@ class SourceSide:
                     work.runs += runs
                     yield from gaps(missing)
                 p.position = piece.next_offset
-                p.lanes[piece.lane] += 1
                 newest_ms = piece.header.max_timestamp
                 if newest_ms >= 0:
                     p.age.add(read_ms - newest_ms)
@@ -336,6 +335,7 @@ class SourceSide:
                     piece.runs,
                     piece.next_offset,
                     newest_ms,
+                    piece.lane,
                 )
             elif isinstance(piece, int):
                 p.position = piece

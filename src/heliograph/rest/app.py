@@ -75,7 +75,7 @@ class RestApp:
             self._streams = [events, flows]
             home = dashboard_routes()
             routes += own_routes(mirrored, latest, events, flows)
-            routes.append(metrics_route(latest, settings.metrics))
+            routes.append(metrics_route(latest, settings))
             routes += board_routes(mirrored, latest, herder, credentials.logins) + home
         if health is not None:
             routes += health_routes(health, settings)

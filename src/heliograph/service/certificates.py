@@ -51,6 +51,7 @@ class CertificateWatch:
 
     def look(self) -> None:
         """Read what has changed since the last time."""
+        self._looked_at = time.monotonic()
         found: dict[object, list[CertificateSnapshot]] = {}
         for owner, values in self._settings():
             for store in _STORES:

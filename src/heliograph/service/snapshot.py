@@ -457,7 +457,9 @@ def summary(flow: FlowSnapshot) -> dict[str, Any]:
     Counts stand for topics, partitions and jobs; partitions in trouble, failing jobs and lagging
     topics are in the full snapshot.
     """
-    left_out = {"topics", "partitions", "jobs", "groups", "counts", "copies", "told_offsets"}
+    left_out = {
+        "topics", "partitions", "jobs", "groups", "counts", "copies", "told_offsets", "free_bytes",
+    }  # fmt: skip
     plain = {
         name: to_json(getattr(flow, name)) for name in _names(FlowSnapshot) if name not in left_out
     }

@@ -21,7 +21,16 @@ from make_batches import (
 )
 
 from heliograph.batch.lanes import _behind_small, pieces
-from heliograph.batch.pieces import CorruptBatch, NewEpoch, Piece, Refused, Rules
+from heliograph.batch.pieces import (
+    MERGED,
+    PASSED,
+    REWRITTEN,
+    CorruptBatch,
+    NewEpoch,
+    Piece,
+    Refused,
+    Rules,
+)
 from heliograph.batch.records import Record
 
 PRODUCER, SEQUENCE = 4242, 1000
@@ -76,6 +85,13 @@ def test_dense_batches_pass_through_undecoded():
     assert [(p.runs, p.next_offset) for p, _ in found] == [([(5, 3)], 8), ([(8, 2)], 10)]
     assert all(p.data.obj is data.obj for p, _ in found), "no copy was made"
     assert contents(found) == as_content(records(5, 6, 7, 8, 9))
+
+
+def test_pieces_tell_which_way_they_took():
+    found = cut(view(batch(records(0, 1)), batch(records(2, 4))))
+    assert [item[0].lane for item in found if type(item) is tuple] == [PASSED, REWRITTEN]
+    found = cut(view(batch(records(0)), batch(records(1))), rules=MERGE)
+    assert [item[0].lane for item in found if type(item) is tuple] == [MERGED]
 
 
 def test_holes_are_closed_and_every_run_is_named():

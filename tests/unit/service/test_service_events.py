@@ -44,6 +44,7 @@ def test_what_is_told_live_and_in_a_receipt_is_one_event():
     events.add([event()])
     bus.publish(event(flow="A->C"))
     assert events.counts == {"source.data-loss": 2}
+    assert events.told_offsets == {"source.data-loss": 10}
     assert events.latest == [event(), event(at=2.5)]
 
 

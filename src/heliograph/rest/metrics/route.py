@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from heliograph.rest.latest import Latest
@@ -11,17 +13,21 @@ from heliograph.rest.metrics.process import ProcessFigures
 from heliograph.rest.metrics.series import Series
 from heliograph.rest.metrics.topics import shown_topics
 from heliograph.rest.routing import Answer, Call, Route
-from heliograph.rest.settings import MetricsSettings, Role
+from heliograph.rest.settings import MetricsSettings, RestSettings, Role
+from heliograph.service.certificates import CertificateWatch
 from heliograph.service.snapshot import MirrorSnapshot
 
 __all__ = ["exposition", "metrics_route"]
 
 
-def metrics_route(latest: Latest, settings: MetricsSettings) -> Route:
-    """``GET /metrics`` of what ``latest`` knows."""
+def metrics_route(latest: Latest, settings: RestSettings) -> Route:
+    """``GET /metrics`` of what ``latest`` knows, and of when the server's certificate ends."""
+    own = CertificateWatch(lambda: [("rest", settings.tls)])
 
     def metrics(_: Call) -> Answer:
-        return Answer(exposition(latest.get(), settings))
+        found = latest.get()
+        certificates = (*found.certificates, *own.known())
+        return Answer(exposition(replace(found, certificates=certificates), settings.metrics))
 
     return Route(
         method="GET", path="/metrics", role=Role.VIEWER, handler=metrics, tag="heliograph",

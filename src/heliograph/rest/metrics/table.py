@@ -52,7 +52,7 @@ ENGINE_STATE = _gauge("engine_state", "state", "1 for the state that Spark is in
 ENGINE_SLOTS = _gauge("engine_slots", "", "Tasks that Spark can run at once.")
 CERTIFICATE = _gauge(
     "certificate_expiry_timestamp_seconds", "cluster store subject",
-    "When a certificate ends that clients of a cluster use.",
+    "When a certificate ends that clients of a cluster use; cluster=\"rest\": the server's own.",
 )  # fmt: skip
 
 # -- a flow ---------------------------------------------------------------------------------------
@@ -93,7 +93,9 @@ LOST = _counter(
     "lost_records", "flow", "Source offsets that were deleted before they could be mirrored."
 )
 QUARANTINED = _counter("quarantined_records", "flow", "Records that were set aside.")
-FOREIGN = _counter("foreign_records", "flow", "Target offsets that somebody else has written.")
+FOREIGN = _counter(
+    "foreign_records", "flow", "Target offsets of stretches in which somebody else has written."
+)
 EVENTS = _counter("events", "flow code", "Events by code; docs/status.md lists the codes.")
 EVENT_OFFSETS = _counter("event_offsets", "flow code", "Offsets that these events were about.")
 LEDGER_RUNS = _gauge("ledger_runs", "flow", "What is kept of where records are on the target.")
