@@ -272,7 +272,7 @@ def start(
     cores = os.cpu_count() or 2
     conf = SparkConf()
     archive = " ".join(load_flags(archive_path())) if jvm_flags is None else jvm_flags
-    quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()} -Dheliograph.spark.level={log.level}"
+    quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
     temporary = f"-Djava.io.tmpdir={folder}"
     settings = {
         "spark.master": master or f"local[{_LOCAL_SLOTS},{_TASK_FAILURES}]",
@@ -295,6 +295,7 @@ def start(
         "spark.ui.retainedStages": "10",
         "spark.ui.retainedTasks": "100",
         "spark.speculation": "false",
+        "spark.log.level": log.level,
         # Levels that are set while it runs reach executors elsewhere, too.
         "spark.executor.syncLogLevel.enabled": "true",
         # Workers are started with `python -m`, which would import from the working directory.

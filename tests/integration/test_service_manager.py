@@ -1,0 +1,154 @@
+"""A mirror as a service, with real Spark: probes, watchdog and log tell one story."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+from mirroring import wait_for
+
+from heliograph.config.properties import dump
+
+#: As `heliograph`, but a loop hangs after 5 seconds, not after 120.
+IMPATIENT = """
+import heliograph.service.pulse as pulse
+pulse._BOUND_SECONDS, pulse.IDLE_SECONDS = 5.0, 0.5
+from heliograph.cli import main
+main()
+"""
+
+
+class Service:
+    """``heliograph run`` under a stand-in of systemd: this test."""
+
+    def __init__(self, folder, **keys):
+        self.log = folder / "heliograph.log"
+        notify = folder / "notify"
+        self._systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._systemd.bind(str(notify))
+        file = folder / "mm2.properties"
+        file.write_text(dump(keys))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", IMPATIENT, "run", str(file), "--listen", "127.0.0.1:0",
+             "--log-file", str(self.log), "--log-format", "json", "--spark-log-level", "info"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "NOTIFY_SOCKET": str(notify), "WATCHDOG_USEC": "2000000"},
+        )  # fmt: skip
+
+    def told(self):
+        """What systemd has heard since it was last asked."""
+        lines: list[str] = []
+        while select.select([self._systemd], [], [], 0)[0]:
+            lines += self._systemd.recv(4096).decode().split("\n")
+        return lines
+
+    @property
+    def records(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    @property
+    def port(self):
+        [found] = [
+            m for r in self.records if (m := re.match(r"REST on .*:(\d+)$", r.get("text", "")))
+        ]
+        return int(found[1])
+
+    def ask(self, path, method="GET", body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request(method, path, json.dumps(body) if body else None, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, json.loads(text)
+
+    @property
+    def jvm(self):
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return next(child for child in children if child.name() == "java")
+
+    def close(self):
+        self._systemd.close()
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def service(lab, mirroring, topic_name, tmp_path):
+    mirroring.create(topic_name)
+    factors = {f"{t}.topic.replication.factor": "1"
+               for t in ("offset-syncs", "checkpoints", "heartbeats")}  # fmt: skip
+    made = Service(
+        tmp_path, clusters="A, B", **factors, **{
+            "A.bootstrap.servers": lab["A"].bootstrap, "B.bootstrap.servers": lab["B"].bootstrap,
+            "A->B.enabled": "true", "A->B.topics": topic_name, "replication.factor": "1",
+            "heliograph.rest.changes": "true",
+        },
+    )  # fmt: skip
+    yield made
+    made.close()
+
+
+def test_a_mirror_as_a_service(service, mirroring, topic_name):
+    told: list[str] = []
+
+    def hears(line):
+        told.extend(service.told())
+        assert service.process.poll() is None, service.process.communicate()
+        return line in told
+
+    wait_for(lambda: hears("READY=1"), 300)
+    assert told[-1] == "STATUS=mirroring A->B" or "WATCHDOG=1" in told
+    mirroring.write(topic_name, [b"%d" % n for n in range(2000)])
+    wait_for(lambda: len(mirroring.seen(topic_name)) == 2000)
+    wait_for(lambda: service.ask("/health/ready")[0] == 200)
+    assert service.ask("/health/live") == (200, {"status": "live", "stuck": []})
+    told.clear()
+    wait_for(lambda: hears("WATCHDOG=1"))
+
+    # Spark's log is beside ours, and its level can be changed.
+    spark = service.log.with_name("heliograph.log.spark")
+    assert " INFO " in spark.read_text()
+    level = {"level": "ERROR"}
+    assert service.ask("/admin/loggers/org.apache.spark", "PUT", level) == (
+        200, ["org.apache.spark"],
+    )  # fmt: skip
+    size = spark.stat().st_size
+    mirroring.write(topic_name, [b"more"])
+    wait_for(lambda: len(mirroring.seen(topic_name)) == 2001)
+    assert " INFO " not in spark.read_bytes()[size:].decode()
+
+    # Its JVM hangs: neither gone nor failing, it just does not answer any more.
+    jvm = service.jvm
+    jvm.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: service.ask("/health/live")[0] == 503)
+        stuck = service.ask("/health/live")[1]["stuck"]
+        assert "Spark" in [s["part"] for s in stuck]
+        wait_for(lambda: hears("") or any(x.startswith("STATUS=stuck: Spark") for x in told))
+        told.clear()
+        told.extend(service.told())
+        assert "WATCHDOG=1" not in told
+        assert any("hears no sign of life" in r.get("text", "") for r in service.records)
+    finally:
+        jvm.send_signal(signal.SIGCONT)
+    wait_for(lambda: service.ask("/health/live")[0] == 200)
+    told.clear()
+    wait_for(lambda: hears("WATCHDOG=1"))
+
+    service.process.terminate()
+    assert (service.process.communicate(timeout=120)[0], service.process.returncode) == ("", 0)
+    assert "STOPPING=1" in service.told()
+    assert [r["flow"] for r in service.records if r["event"] == "stopped"] == ["A->B", "B->A"]
+    shared = {"time", "event", "level", "logger"}
+    assert all(shared <= set(r) for r in service.records)
+    assert spark.exists(), "it stays"
