@@ -26,6 +26,7 @@ from heliograph.cli import cli
 from heliograph.cli.serving import serve_flows
 from heliograph.config import MirrorMakerConfig
 from heliograph.config.properties import dump
+from heliograph.connect.loggers import Loggers
 from heliograph.errors import StartError
 from heliograph.lab.proof import read_all
 from heliograph.model import TopicPartition
@@ -369,7 +370,7 @@ def test_a_file_leads_to_the_rest_api_of_the_mirror_and_all_obey_what_is_held(fl
     config = flows.config("A1", **{"heliograph.rest.changes": "true"})
     file = flows.file(tmp_path, "A1")
     flows.mirror = first = service.Mirror(config)
-    server = serve_flows(config, "127.0.0.1:0", first)
+    server = serve_flows(config, "127.0.0.1:0", first, Loggers(first))
     server.start()
     second = service.Mirror(flows.config("A1"))
     try:
@@ -435,7 +436,7 @@ def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):
 @contextmanager
 def served(config, mirror):
     """As ``run --listen`` serves it: asks for JSON below /heliograph/v1."""
-    server = serve_flows(config, "127.0.0.1:0", mirror)
+    server = serve_flows(config, "127.0.0.1:0", mirror, Loggers(mirror))
     server.start()
     address = ("127.0.0.1", server.addresses[0].port)
 

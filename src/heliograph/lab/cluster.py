@@ -232,7 +232,7 @@ class Cluster:
 
     def _format_alike(self, broker: Broker, cluster_id: str) -> None:
         own = {"node.id": broker.node_id, "cluster.id": cluster_id, "directory.id": _new_id()}
-        broker.data_folder.mkdir()
+        broker.data_folder.mkdir(exist_ok=True)
         for name, content in _formatted[self._kind].items():
             for key, value in own.items() if name == "meta.properties" else ():
                 pattern = rb"(?m)^%s=.*$" % re.escape(key.encode())
