@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chaos soak lint audit bench docs dist pins clean
+.PHONY: help install demo test chaos soak lint audit bench docs screenshots dist pins clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ bench: install  ## Heliograph beside the real MirrorMaker 2, results under bench
 
 docs: install  ## Write the generated reference pages
 	$(BIN)/python docs/generate.py
+
+screenshots: install  ## Pictures of the dashboard in docs/screenshots; needs chromium and chromium-driver
+	$(BIN)/python tests/browser/screenshots.py
 
 clean:  ## Remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
