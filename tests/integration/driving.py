@@ -30,7 +30,7 @@ class PlainEngine:
 
     place = Place(None)
 
-    def __init__(self, _master, _events):
+    def __init__(self, _master, _events, _log=None):
         #: By owner, so that the rounds of one flow can be cancelled.
         self._holders = {}
         self._rounds = ThreadPoolExecutor(8)

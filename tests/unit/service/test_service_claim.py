@@ -149,7 +149,8 @@ def test_it_takes_over_from_one_that_stops(mirror, said):
     one, two = mirror(), mirror()
     one.end()
     wait_for(lambda: two.holds)
-    assert said[-1].startswith("A->B: taking over from host ")
+    # It is said by the thread of its claim, after it holds.
+    wait_for(lambda: said[-1].startswith("A->B: taking over from host "))
     assert said[-1].endswith(": it has ended")
 
 
