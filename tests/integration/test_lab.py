@@ -151,7 +151,7 @@ def test_a_broker_that_dies_while_another_is_waited_for_is_named_at_once(tmp_pat
     dead.log_path.write_text("why it ended")
     monkeypatch.setattr(type(alive), "running", property(lambda broker: broker is alive))
     monkeypatch.setattr(type(alive), "live_brokers", lambda broker: 1)
-    with pytest.raises(LabError, match="node-2 ended with None.*\n.*why it ended"):
+    with pytest.raises(LabError, match=r"node-2 ended with None.*\n.*why it ended"):
         cluster.wait_ready(0.0)
 
 
