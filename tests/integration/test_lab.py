@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from heliograph.errors import LabError
 from heliograph.lab import Lab
 from heliograph.lab.cluster import Cluster
 
@@ -141,6 +142,17 @@ def test_a_broker_without_others_keeps_its_session_unless_it_was_killed(lab: Lab
     """A machine that stands still for seconds must not fence it: tests would find no broker."""
     broker = lab["A"].broker(1)
     assert "broker.session.timeout.ms=600000" in psutil.Process(broker.pid).cmdline()
+
+
+def test_a_broker_that_dies_while_another_is_waited_for_is_named_at_once(tmp_path, monkeypatch):
+    cluster = Cluster("A", tmp_path, 2)
+    alive, dead = cluster.brokers
+    dead.log_path.parent.mkdir(exist_ok=True)
+    dead.log_path.write_text("why it ended")
+    monkeypatch.setattr(type(alive), "running", property(lambda broker: broker is alive))
+    monkeypatch.setattr(type(alive), "live_brokers", lambda broker: 1)
+    with pytest.raises(LabError, match=r"node-2 ended with None.*\n.*why it ended"):
+        cluster.wait_ready(0.0)
 
 
 @pytest.mark.full

@@ -274,7 +274,9 @@ class Cluster:
         deadline = time.monotonic() + timeout_s
         for broker in self.brokers:
             while broker.live_brokers() < len(self.brokers):
-                broker.require_running()
+                # Each: none comes to know one that is dead.
+                for each in self.brokers:
+                    each.require_running()
                 if time.monotonic() > deadline:
                     message = (
                         f"Cluster {self.alias}, {broker.name}: no answer in {timeout_s:.0f} s."

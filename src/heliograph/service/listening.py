@@ -27,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from heliograph.model import DriverAddress
 from heliograph.service.pulse import IDLE_SECONDS, Beat
+from heliograph.spark.scratch import make_again
 from heliograph.wire.tls import in_memory
 
 __all__ = ["Caller", "Listener", "Place"]
@@ -105,10 +106,7 @@ class Listener:
         """Begin to listen; raises OSError if that is not possible."""
         if place.folder is not None and len(bytes(place.folder)) < _PATH_BYTES - len(self._name):
             self._path = place.folder / self._name
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._listener.bind(str(self._path))
-            self._path.chmod(0o600)
-            self._listener.listen(_MOST_STRANGERS)
+            self._listener = _bound(self._path)
             address = DriverAddress(self._token, path=str(self._path))
         else:
             host = socket.gethostbyname(place.host)
@@ -140,6 +138,8 @@ class Listener:
         stopping = False
         while not stopping:
             self.beat.touch()
+            if self._path is not None and not self._path.exists():
+                self._listen_again(self._path)
             # Without callers there is nothing to do but wait.
             pause = _TOKEN_SECONDS / 2 if self._callers else IDLE_SECONDS
             for key, _ in self._selector.select(pause):
@@ -158,6 +158,21 @@ class Listener:
         self._selector.close()
         if self._listener is not None:
             self._listener.close()
+
+    def _listen_again(self, path: Path) -> None:
+        """Somebody has removed the socket file, or its folder: nobody can call any more.
+
+        Those who have called are heard all the same.
+        """
+        with suppress(OSError):  # then the next turn tries again
+            make_again(path.parent)
+            made = _bound(path)
+            made.setblocking(False)
+            if self._listener is not None:
+                self._selector.unregister(self._listener)
+                self._listener.close()
+            self._listener = made
+            self._selector.register(made, selectors.EVENT_READ)
 
     def _strangers(self) -> list[Caller]:
         return [caller for caller in self._callers.values() if not caller.known]
@@ -208,6 +223,19 @@ class Listener:
             caller.known = hmac.compare_digest(bytes(line), self._token.encode())
             return caller.known
         return self.heard(caller, bytes(line))
+
+
+def _bound(path: Path) -> socket.socket:
+    """Listens at a socket file that only this user may open."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(str(path))
+        path.chmod(0o600)
+        made.listen(_MOST_STRANGERS)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _certified() -> tuple[ssl.SSLContext, str]:

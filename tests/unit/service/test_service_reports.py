@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import stat
@@ -222,6 +223,34 @@ def test_nobody_else_can_reach_a_socket_file(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     server.close()
     assert not path.exists()
+
+
+def test_f08_a_socket_file_that_was_removed_comes_back_in_the_same_place(
+    heard, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(listening, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(listening, "_TOKEN_SECONDS", 60.0)
+    folder = tmp_path / "s"
+    folder.mkdir(0o700)
+    server = ReportServer(heard.append)
+    address = server.listen(Place(folder))
+    shutil.rmtree(folder)
+    wait_for(Path(address.path).exists)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+    def reachable():
+        # The file is there a moment before anybody listens.
+        with socket.socket(socket.AF_UNIX) as made:
+            return made.connect_ex(address.path) == 0
+
+    wait_for(reachable)
+    caller = call(address, address.token.encode() + b"\n" + line(1))
+    wait_for(lambda: heard)
+    caller.close()
+    assert heard == [lease_report(1)]
+    assert stat.S_IMODE(Path(address.path).stat().st_mode) == 0o600
+    server.close()
+    assert not Path(address.path).exists()
 
 
 def test_where_a_path_is_too_long_there_is_a_port(tmp_path):
