@@ -146,7 +146,7 @@ class FlowRuntime:
         self.positions = positions or PositionsStore.of(config)
         #: Topics that are left to others, with the reason.
         self._refused: Mapping[str, str] = {}
-        #: Source topics that an operator lets rest, with the reason.
+        #: Source topics that an operator lets rest: "paused", by whom and why.
         self.paused_topics: Mapping[str, str] = {}
         #: Whether remote topics are this mirror's to create.
         self._creates = True
@@ -465,7 +465,8 @@ class FlowRuntime:
         """Partitions that cannot be begun yet though nothing is wrong, with the reason."""
         undecided = self._take_over.undecided if self._take_over is not None else ()
         waiting = dict.fromkeys(undecided, BEING_LOOKED_AT)
-        why = {**self.paused_topics, **self._refused}
+        paused = {topic: f"its topic is {why}" for topic, why in self.paused_topics.items()}
+        why = {**paused, **self._refused}
         return waiting | {p: why[p.topic] for p in self.held}
 
     @property
