@@ -74,6 +74,10 @@ class FlowSurvey:
         """What is held of the flow, and a way to hold and lift; None if it has no ledger."""
         return self._runtime.orders
 
+    def find_owner(self) -> None:
+        """Read who has the flow, from the target alone; raises StartError."""
+        self.owner = _living(self._runtime.read_claims())
+
     def look(self) -> Observation:
         """Read who has the flow, and which topics there are; raises StartError."""
         seen = self._runtime.observe()
