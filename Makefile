@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chaos soak lint audit bench docs screenshots dist pins clean
+.PHONY: help install demo test chaos soak story lint audit bench docs screenshots dist pins clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ chaos: install  ## All fault tests, the slow ones too
 MINUTES ?= 30
 soak: install  ## Random faults under load, every record checked, MM2 beside it: MINUTES=30 SEED=n
 	PYTHONPATH=tests/chaos:tests/integration $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(SOAK_OPTIONS)
+
+story: MINUTES = 10
+story: install  ## Faults one by one: do the dashboard, status, metrics and log tell the same? MINUTES=10
+	PYTHONPATH=tests/chaos:tests/integration:tests/browser $(BIN)/python -m story --minutes $(MINUTES) --output benchmarks/results/story.md $(STORY_OPTIONS)
 
 lint: install audit  ## ruff, mypy, import rules, known holes, generated docs up to date
 	$(BIN)/ruff format --check .

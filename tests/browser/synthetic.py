@@ -112,7 +112,7 @@ class SyntheticSupervisor:
     def resume(self, *parts):
         for part in parts or PARTS:
             if self.paused.pop(part, None) is not None:
-                self._say("flow.running", f"{part} has started", part)
+                self._say("flow.resumed", f"{part} goes on", part)
 
     def restart(self, *parts):
         self.restarts += 1

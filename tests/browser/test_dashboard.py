@@ -138,8 +138,8 @@ def test_a_chart_moves_and_has_its_past_after_a_reload(page, served):
     line = ".chart .series.line-0"
 
     def drawn():
-        found = page.all(line)
-        return found[0].get_attribute("d") if found else ""
+        # At once: the page replaces it.
+        return page.run("return document.querySelector(arguments[0])?.getAttribute('d')", line)
 
     def hour():
         """How much of the chart's width the lag covers."""
@@ -402,3 +402,39 @@ def test_says_that_the_mirror_is_gone(page):
     page.find("#connection.warn, #connection.bad")
     # What was known stays.
     assert page.all(".arrow")
+
+
+_SAID = """
+  const [changes, engine, done] = arguments;
+  const flow = {
+    flow: "A->B", life: { state: "running" }, parts: {}, states: { idle: 3 }, lag_records: 0,
+    lag_seconds: 0, canary: null, failing_jobs: 0, paused_topics: {}, ...changes,
+  };
+  import("/dashboard/app/health.js").then(({ sentenceOf }) => {
+    const { kind, text } = sentenceOf([flow], engine);
+    done([kind, text]);
+  });
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("changes", "engine", "said"),
+    [
+        ({}, "ready", ["ok", "The flow is in step"]),
+        # One was lost once, and those after it came.
+        ({"canary": {"lost": 1, "overdue": False}}, "ready", ["ok", "The flow is in step"]),
+        ({"canary": {"lost": 1, "overdue": True}}, "ready",
+         ["warn", "1 of 1 flows has something to say: A → B canary lost"]),
+        ({"paused_topics": {"t": "paused"}, "states": {"waiting": 1}}, "ready",
+         ["quiet", "A → B topic t paused"]),
+        ({}, "starting", ["busy", "Spark is starting; The flow is in step"]),
+        ({}, "failed", ["bad", "Spark is failed; The flow is in step"]),
+        ({"states": {"stalled": 2}}, "starting",
+         ["bad", "Spark is starting; A → B needs attention: 2 stalled partitions"]),
+    ],
+)  # fmt: skip
+def test_the_sentence_is_that_of_status(page, served, changes, engine, said):
+    open_view(page, served)
+    asked = {"state": engine}
+    assert page.driver.execute_async_script(_SAID, changes, asked) == said

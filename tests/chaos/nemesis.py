@@ -613,7 +613,7 @@ class LateRequests(Fault):
 # -- the target's own logs -------------------------------------------------------------------------
 
 
-def _write_foreign(world, places):
+def write_foreign(world, places):
     """Somebody else writes to remote topics of Heliograph; returns how many records."""
     producer = Producer({
         "bootstrap.servers": world.lab[TARGET].back_door, "acks": "all", "log_level": 0,
@@ -640,7 +640,7 @@ class ForeignTails(Fault):
 
     def inject(self):
         places = _some(self.world, 6)
-        written = _write_foreign(self.world, places)
+        written = write_foreign(self.world, places)
         return f"another producer writes {written} records to {len(places)} remote partitions"
 
 
@@ -659,7 +659,7 @@ class EmptiedLogs(Fault):
             ours.end()
         places = _some(world, len(world.streams) // 2)
         foreign = self.dice.sample(places, len(places) // 2)
-        written = _write_foreign(world, foreign) if foreign else 0
+        written = write_foreign(world, foreign) if foreign else 0
         wanted = [(ours.prefix + topic, partition) for topic, partition in places]
         ends = log_offsets(world.lab[TARGET], wanted, OffsetSpec.latest())
         if not _await(lambda: self._read_up_to(ends), 60):

@@ -446,7 +446,8 @@ def served(config, mirror):
             answer = connection.getresponse()
             if answer.headers["Content-Type"].startswith("text/event-stream"):
                 lines = (answer.fp.readline().decode().strip() for _ in range(1000))
-                return json.loads(next(x for x in lines if x.startswith("data: "))[6:])
+                next(x for x in lines if x == "event: flows")
+                return json.loads(next(lines).removeprefix("data: "))
             assert answer.status == 200, answer.read()
             return json.loads(answer.read())
 

@@ -51,8 +51,12 @@ class KafkaView:
         events, flows = EventStreams(bus, event_json, 0), FlowStream(self._latest.get, 0)
         self._routes = own_routes(mirrored, self._latest, events, flows)
 
+    def find_owners(self) -> None:
+        """Find out who has each flow, from the targets; raises StartError if none answers."""
+        self._each(FlowSurvey.find_owner)
+
     def look(self) -> None:
-        """Find out who has each flow; raises StartError if none could be asked."""
+        """Find out also which topics there are; raises StartError if no flow could be asked."""
         self._each(FlowSurvey.look)
 
     def measure(self) -> None:

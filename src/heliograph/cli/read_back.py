@@ -13,6 +13,7 @@ from typing import Any
 
 from heliograph.model import PartitionState
 from heliograph.service.snapshot import (
+    CanarySnapshot,
     FlowSnapshot,
     FlowState,
     Life,
@@ -23,7 +24,10 @@ from heliograph.service.snapshot import (
 __all__ = ["flow_of", "partition_of", "topic_of"]
 
 #: Read on their own, or counted only.
-_OTHERS = {"life", "parts", "topics", "partitions", "jobs", "groups", "measured_at"}
+_OTHERS = {
+    "life", "parts", "topics", "partitions", "jobs", "groups", "measured_at", "canary",
+    "paused_topics",
+}  # fmt: skip
 _PLAIN = (str, int, float, type(None))
 
 
@@ -40,7 +44,16 @@ def flow_of(plain: Mapping[str, Any]) -> FlowSnapshot:
         parts={name: _life(life) for name, life in plain.get("parts", {}).items()},
         measured_at=_time(plain.get("measured_at")),
         partitions=tuple(partition_of(p) for p in plain.get("troubled", ())),
+        canary=_canary(plain["canary"]) if plain.get("canary") else None,
+        paused_topics=plain.get("paused_topics", {}),
     )
+
+
+def _canary(plain: Mapping[str, Any]) -> CanarySnapshot:
+    return CanarySnapshot(
+        plain.get("latency_seconds"), plain.get("skew_seconds"), plain.get("lost", 0),
+        _time(plain.get("seen_at")), plain.get("overdue", False),
+    )  # fmt: skip
 
 
 def _is_figure(value: object) -> bool:

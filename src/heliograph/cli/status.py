@@ -18,6 +18,7 @@ from heliograph.cli.watched import Watched, mirror_argument
 from heliograph.errors import StartError
 from heliograph.service.snapshot import FlowSnapshot, FlowState
 from heliograph.shown import shown, shown_lines
+from heliograph.units import duration
 
 __all__ = ["problems_of", "status_command", "status_of", "status_table"]
 
@@ -35,9 +36,9 @@ def status_command(find_mirror: Any, output: str) -> None:
     without either, http://127.0.0.1:8083. A file leads to the REST API of the mirror that has its
     flows. If there is none, both clusters are measured from here: nothing is written.
 
-    Exit codes: 0 healthy, 1 something is wrong (a partition failed or stalled, a flow or a part of
-    it does not run, a lag is not known, a control job fails, a topic is not mirrored), 3 nothing
-    could be reached, or no mirror runs.
+    Exit codes: 0 healthy, 1 something is wrong (a partition failed or stalled, a flow, a part of it
+    or a topic does not run, Spark is not ready, a lag is not known, a control job fails, the canary
+    is lost, a topic is not mirrored), 3 nothing could be reached, or no mirror runs.
     """
     with find_mirror() as watched:
         watched.settle()
@@ -59,8 +60,8 @@ def status_of(watched: Watched) -> dict[str, Any]:
     flows = [_flow_status(watched, plain) for plain in found["flows"]]
     engine = found.get("engine")
     problems = [f"{flow['flow']}: {text}" for flow in flows for text in flow["problems"]]
-    if engine is not None and engine["state"] not in {"ready", "starting"}:
-        problems.append(f"Spark: {engine['state']}: {engine['reason']}")
+    if engine is not None and engine["state"] != "ready":
+        problems.append(": ".join(filter(None, ("Spark", engine["state"], engine["reason"]))))
     return {
         "mirror": {**watched.source(), "note": watched.note},
         "at": found["at"], "started_at": found.get("started_at"),
@@ -99,12 +100,17 @@ def problems_of(flow: FlowSnapshot, failing: Sequence[dict[str, Any]]) -> list[s
     ]
     found += [f"{_counted(n, 'partition')} {state}" for state, n in flow.states.items()
               if state in BAD_STATES]  # fmt: skip
+    found += [f"topic {topic} {why}" for topic, why in sorted(flow.paused_topics.items())]
     if copies(flow) and flow.life.state in fine:
         if not flow.measured_at:
             found.append("its lag was not measured yet")
         elif flow.unmeasured:
             found.append(f"the lag of {_counted(flow.unmeasured, 'partition')} is not known")
     found += [f"{job['description']}: {job['error']}" for job in failing]
+    canary = flow.canary
+    if canary is not None and canary.overdue and flow.life.state is FlowState.RUNNING:
+        waits = duration(canary.latency_seconds or 0.0)
+        found.append(f"canary lost: a probe has been on its way for {waits}")
     return found
 
 

@@ -112,8 +112,11 @@ def find(mirror: str | None, login: Login, flow: str | None = None) -> Iterator[
     kafka = KafkaView(flows_of(path, flow))
     try:
         with asking_clusters():
-            kafka.look()
+            kafka.find_owners()
         rest, note = _rest_of(kafka, login)
+        if rest is None:
+            with asking_clusters():
+                kafka.look()
         yield Watched(rest, kafka, note)
     finally:
         kafka.close()

@@ -82,6 +82,10 @@ class CanaryReading:
             return self.latency_seconds
         return max(self.latency_seconds or 0.0, now - self.waiting_since)
 
+    def overdue(self, now: float) -> bool:
+        """Whether a probe is awaited that counts as lost by now."""
+        return bool(self.waiting_since) and now - self.waiting_since > LOST_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class _Side:

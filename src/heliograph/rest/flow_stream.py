@@ -1,4 +1,4 @@
-"""The flows in brief, as server-sent events: all of them whenever something has changed.
+"""The flows in brief and Spark, as server-sent events: all of them whenever something has changed.
 
 Runs in the REST server. A thread makes and encodes them once for all readers. It ends with the last
 reader, so that nothing is done while nobody reads.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from heliograph.rest.errors import as_json
 from heliograph.rest.streams import Frame, Streams
-from heliograph.service.snapshot import MirrorSnapshot, summary
+from heliograph.service.snapshot import MirrorSnapshot, summary, to_json
 
 __all__ = ["FlowStream"]
 
@@ -54,8 +54,9 @@ class FlowStream(Streams):
     def _pump(self) -> None:
         try:
             while self._goes_on():
-                flows = [summary(flow) for flow in self._snapshot().flows]
-                frame = b"event: flows\ndata: " + as_json(flows) + b"\n\n"
+                found = self._snapshot()
+                frame = _event("engine", to_json(found.engine))
+                frame += _event("flows", [summary(flow) for flow in found.flows])
                 if frame != self._last[1]:
                     self._last = (self._last[0] + 1, frame)
                     if not self._send([self._last]):
@@ -69,3 +70,7 @@ class FlowStream(Streams):
         with self._lock:
             self._running = bool(self._readers) and not self._closed
             return self._running
+
+
+def _event(name: str, value: object) -> bytes:
+    return f"event: {name}\ndata: ".encode() + as_json(value) + b"\n\n"

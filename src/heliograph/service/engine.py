@@ -28,6 +28,7 @@ from heliograph.spark.rounds import run_round
 from heliograph.spark.scratch import Scratch
 from heliograph.spark.session import SparkLog, first_line, is_local
 from heliograph.spark.verification import Task, run_checks
+from heliograph.units import duration
 from heliograph.verify.model import RangeResult, VerifyContext
 
 log = logging.getLogger(__name__)
@@ -214,9 +215,14 @@ class Engine:
                     with self._lock:
                         self._failures.clear()
                         self._patience *= 2
+                began = self._since = time.time()
                 spark.stop()
                 self._spark = session.start(self._master, self._folder.path, log=self._log)
                 self._since = time.time()
+                took = duration(self._since - began)
+                self._events.publish(
+                    EngineEvent("engine.ready", f"ready after {took}", logging.INFO, self._since)
+                )
             return self._ready()
 
     def _all_fail(self) -> bool:

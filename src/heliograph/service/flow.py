@@ -146,7 +146,7 @@ class FlowRuntime:
         self.positions = positions or PositionsStore.of(config)
         #: Topics that are left to others, with the reason.
         self._refused: Mapping[str, str] = {}
-        #: Source topics that an operator lets rest, with the reason.
+        #: Source topics that an operator lets rest: "paused", by whom and why.
         self.paused_topics: Mapping[str, str] = {}
         #: Whether remote topics are this mirror's to create.
         self._creates = True
@@ -269,25 +269,42 @@ class FlowRuntime:
                 raise StartError("flow.start", f"flow {self.name}: {error}") from error
             raise
 
+    def read_claims(self) -> Standing | None:
+        """Who has the flow, without taking part; raises StartError.
+
+        The ledger on the target says it: the source is not asked, and may be away.
+        """
+        topic = ledger_topic(self.flow.source)
+        target = self._target = self.client(self.config.target_admin)
+        try:
+            if self._registry is None:
+                _reach(target, self.config, "target")
+                if topic not in target.metadata([topic]).topics:
+                    return None
+                follower = self.ledger.store.follower
+                self._registry = Registry(follower, self._scope)
+                self.orders = Holds(follower, self._scope)
+            self._registry.refresh()
+        except WireError as error:
+            raise StartError("flow.observe", f"flow {self.name}: {error}") from error
+        return self._registry.claims.owner
+
     def observe(self) -> Observation:
         """Connect and plan without taking part: nothing is claimed, created or written.
 
         For commands that look at a flow, again and again; raises StartError. What is measured by
         this plan is what is on both clusters.
         """
-        config, topic = self.config, ledger_topic(self.flow.source)
+        config = self.config
         try:
             source = self._source = self.client(config.source_admin)
             target = self._target = self.client(config.target_admin)
-            if self._registry is None:
+            if self.context is None:
                 self._refuse_loop(source, target)
-                if topic not in target.metadata([topic]).topics:
-                    found = TopicRefresh(config, source, target).compare()
-                    return Observation(None, sorted(found.remote))
-                follower = self.ledger.store.follower
-                self._registry = Registry(follower, self._scope)
-                self.orders = Holds(follower, self._scope)
-            self._registry.refresh()
+            self.read_claims()
+            if self._registry is None:
+                found = TopicRefresh(config, source, target).compare()
+                return Observation(None, sorted(found.remote))
             if self.context is None:
                 signature = self._registry.signature
                 self.context = self._context(signature.producer_id if signature else -1)
@@ -465,7 +482,8 @@ class FlowRuntime:
         """Partitions that cannot be begun yet though nothing is wrong, with the reason."""
         undecided = self._take_over.undecided if self._take_over is not None else ()
         waiting = dict.fromkeys(undecided, BEING_LOOKED_AT)
-        why = {**self.paused_topics, **self._refused}
+        paused = {topic: f"its topic is {why}" for topic, why in self.paused_topics.items()}
+        why = {**paused, **self._refused}
         return waiting | {p: why[p.topic] for p in self.held}
 
     @property

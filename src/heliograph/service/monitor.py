@@ -463,6 +463,7 @@ class FlowMonitor:
             jobs=tuple(jobs),
             groups=self.groups.rows(parts.get(CHECKPOINTS), self.ends_of, self._measurements),
             canary=self._canary_snapshot(now),
+            paused_topics=MappingProxyType(dict(self._runtime.paused_topics)),
         )
 
     def _canary_snapshot(self, now: float) -> CanarySnapshot | None:
@@ -470,7 +471,9 @@ class FlowMonitor:
         latency = reading.latency(now)
         if latency is None:
             return None
-        return CanarySnapshot(latency, reading.skew_seconds, reading.lost, reading.seen_at)
+        return CanarySnapshot(
+            latency, reading.skew_seconds, reading.lost, reading.seen_at, reading.overdue(now)
+        )
 
     def _figures(self, now: float, stale: bool) -> FlowSnapshot:
         """What was measured, and the sums; ``stale`` if that is long ago."""

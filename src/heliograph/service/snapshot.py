@@ -284,12 +284,14 @@ class CanarySnapshot:
         skew_seconds: the driver's clock minus the clock that stamps heartbeats on the source.
         lost: probes that did not arrive in time.
         seen_at: when the last one was seen on the target.
+        overdue: whether the one that is awaited now counts as lost.
     """
 
     latency_seconds: float | None
     skew_seconds: float | None
     lost: int
     seen_at: float
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +327,7 @@ class FlowSnapshot:
         ledger_runs: what is kept of where records are; ``ledger_end`` is where the ledger's log
             ends.
         canary: None before the first probe, and where there are no heartbeats to probe with.
+        paused_topics: source topics that an operator lets rest: "paused", by whom and why.
     """
 
     flow: str
@@ -362,6 +365,7 @@ class FlowSnapshot:
     jobs: tuple[JobSnapshot, ...] = ()
     groups: Sequence[GroupSnapshot] = ()
     canary: CanarySnapshot | None = None
+    paused_topics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def troubled(self) -> list[PartitionSnapshot]:

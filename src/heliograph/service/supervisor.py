@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -100,6 +100,8 @@ class FlowSupervisor:
         self._copying = Copying(self.name, self._session, services, self._stopped)
         self._wanted_config = config
         self._paused_topics: frozenset[str] = frozenset()
+        #: Topics that were told to rest, with the reason.
+        self._told_topics: Mapping[str, str] = {}
         #: What is to be lifted of what is held through the ledger.
         self._lift: set[Subject] = set()
         #: Restarts that were carried out or came before this connection, by scope; and of which.
@@ -350,7 +352,17 @@ class FlowSupervisor:
             # Of a flow that could not be connected it is not known what is held.
             if part.rests and not part.running and (not part.wanted or self._session.opened):
                 self._rest(name, part)
-        self._copying.hold_topics(self._resting_topics())
+        resting = self._resting_topics()
+        self._copying.hold_topics(resting)
+        if self._session.opened:
+            self._tell_topics(resting)
+
+    def _tell_topics(self, resting: Mapping[str, str]) -> None:
+        told, self._told_topics = self._told_topics, resting
+        for topic in sorted(resting.keys() - told.keys()):
+            self._say("topic-paused", f"topic {topic} is {resting[topic]}", COPYING)
+        for topic in sorted(told.keys() - resting.keys()):
+            self._say("topic-resumed", f"topic {topic} goes on", COPYING)
 
     def _rest(self, name: str, part: Part) -> None:
         part.enter(FlowState.PAUSED, part.held)
@@ -366,9 +378,7 @@ class FlowSupervisor:
             return
         held = runtime.orders.parts
         for name, part in self._parts.items():
-            before, part.held = part.held, str(held[name]) if name in held else ""
-            if before and not part.held and part.wanted:
-                self._say("resumed", f"{name} goes on: nobody holds it any more", name)
+            part.held = str(held[name]) if name in held else ""
 
     def _lift_holds(self) -> None:
         with self._changed:
@@ -405,8 +415,8 @@ class FlowSupervisor:
     def _resting_topics(self) -> dict[str, str]:
         runtime = self._session.runtime
         held = runtime.orders.topics if runtime is not None and runtime.orders is not None else {}
-        paused = dict.fromkeys(self._paused_topics, "its topic is paused")
-        return paused | {topic: f"its topic is {hold}" for topic, hold in held.items()}
+        paused = dict.fromkeys(self._paused_topics, "paused")
+        return paused | {topic: str(hold) for topic, hold in held.items()}
 
     def _waiting(self) -> list[Part]:
         """Parts that are to run and do not."""
@@ -500,8 +510,12 @@ class FlowSupervisor:
         if name == COPYING:
             self._copying.start()
         part.running = True
+        rested = part.life.state is FlowState.PAUSED
         part.enter(FlowState.RUNNING)
-        self._say("running", f"{name} has started", name, logging.DEBUG)
+        if rested:
+            self._say("resumed", f"{name} goes on", name)
+        else:
+            self._say("running", f"{name} has started", name, logging.DEBUG)
 
     def _schedule(self, name: str, part: Part, runtime: FlowRuntime) -> None:
         scheduler = Scheduler(tell=self._services.events.job_ran)

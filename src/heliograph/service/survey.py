@@ -74,6 +74,10 @@ class FlowSurvey:
         """What is held of the flow, and a way to hold and lift; None if it has no ledger."""
         return self._runtime.orders
 
+    def find_owner(self) -> None:
+        """Read who has the flow, from the target alone; raises StartError."""
+        self.owner = _living(self._runtime.read_claims())
+
     def look(self) -> Observation:
         """Read who has the flow, and which topics there are; raises StartError."""
         seen = self._runtime.observe()
@@ -106,13 +110,15 @@ class FlowSurvey:
             return FlowSnapshot(str(flow), flow.source, flow.target, life, parts)
         orders = self._runtime.orders
         copying = parts.get(COPYING)
+        paused = {t: str(hold) for t, hold in (orders.topics if orders else {}).items()}
         look = _Look(
             copying.reason if copying is not None else "",
-            {t: f"its topic is {h}" for t, h in (orders.topics if orders else {}).items()},
+            {t: f"its topic is {why}" for t, why in paused.items()},
             self._before,
             float(self.config.stalled_after_seconds),
         )
-        return judged(replace(known, life=life, parts=MappingProxyType(parts)), look, now)
+        known = replace(known, life=life, parts=MappingProxyType(parts), paused_topics=paused)
+        return judged(known, look, now)
 
     def _parts(self, now: float) -> dict[str, Life]:
         held = self._runtime.orders.parts if self._runtime.orders is not None else {}

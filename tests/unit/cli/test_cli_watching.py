@@ -19,7 +19,14 @@ from heliograph.cli.rest_client import Login, RestClient
 from heliograph.cli.status import problems_of, status_table
 from heliograph.errors import ConfigError, HeliographError, StartError
 from heliograph.service.events import FlowEvent
-from heliograph.service.snapshot import COPYING, FlowSnapshot, FlowState, Life, summary
+from heliograph.service.snapshot import (
+    COPYING,
+    CanarySnapshot,
+    FlowSnapshot,
+    FlowState,
+    Life,
+    summary,
+)
 
 EVIL = "x\x1b]0;owned\x07\nFORGED \x9b2J\u202e\r"
 
@@ -92,6 +99,11 @@ FLOW = FlowSnapshot("A->B", "A", "B", RUNNING, {COPYING: RUNNING}, measured_at=1
         ({"states": {"waiting": 2, "throttled": 1}}, []),
         ({"measured_at": 0.0}, ["its lag was not measured yet"]),
         ({"unmeasured": 1}, ["the lag of 1 partition is not known"]),
+        ({"paused_topics": {"t": "paused by x"}}, ["topic t paused by x"]),
+        ({"canary": CanarySnapshot(44.0, None, 1, 1.0, overdue=True)},
+         ["canary lost: a probe has been on its way for 44 s"]),
+        # It was lost, and those after it came.
+        ({"canary": CanarySnapshot(0.1, None, 1, 1.0)}, []),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_flow(changes, expected):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.canary import CanaryReading
+from heliograph.control.canary import LOST_SECONDS, CanaryReading
 
 TIMES = st.floats(1.0, 1e9)
 SPANS = st.floats(0.0, 1e5)
@@ -47,3 +47,11 @@ def test_an_unknown_stamp_keeps_the_skew_that_is_known():
     reading = replace(CanaryReading(), skew_seconds=1.5)
     assert reading.waits(1.0, None).skew_seconds == 1.5
     assert reading.waits(1.0, -2.0).skew_seconds == -2.0
+
+
+def test_a_probe_is_overdue_until_it_arrives():
+    waiting = replace(CanaryReading(), lost=1).waits(100.0, None)
+    assert not waiting.overdue(100.0 + LOST_SECONDS)
+    assert waiting.overdue(100.1 + LOST_SECONDS)
+    # That one was lost stays in the count, and is over.
+    assert not waiting.arrived(150.0).overdue(200.0)

@@ -17,7 +17,7 @@ from heliograph.rest.credentials import hash_password, new_token
 from heliograph.rest.dashboard_routes import dashboard_routes
 from heliograph.rest.settings import Role
 from heliograph.service.history import STEP_SECONDS
-from heliograph.service.snapshot import MirrorSnapshot
+from heliograph.service.snapshot import EngineSnapshot, EngineState, MirrorSnapshot, to_json
 
 SECRET = "open sesame"
 PAGE = "<!doctype html><title>page</title>"
@@ -150,10 +150,14 @@ def test_flows_as_a_stream_whenever_something_has_changed(monkeypatch):
         first, second = (Stream(ask, path="/flows/stream") for _ in range(2))
         plain = ask.get(f"{V1}/flows").json
         for stream in (first, second):
+            # Spark first, from the same look: who shows the flows knows both.
+            assert stream.next()[1:] == ("engine", to_json(lab.known.engine))
             assert stream.next()[1:] == ("flows", plain)
         main, back = lab.known.flows
-        lab.known = replace(lab.known, flows=(replace(main, lag_records=77), back))
+        gone = EngineSnapshot(EngineState.STARTING)
+        lab.known = replace(lab.known, flows=(replace(main, lag_records=77), back), engine=gone)
         for stream in (first, second):
+            assert stream.next()[2]["state"] == "starting"
             assert stream.next()[2][0]["lag_records"] == 77
         first.close()
     # With the server, the rest ends.

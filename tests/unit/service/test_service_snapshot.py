@@ -109,7 +109,7 @@ class World:
         plan = TopicPlan({p: f"A.{p.topic}" for p in self.parts}, {}, metadata(""), metadata("A."))
         runtime: Any = SimpleNamespace(
             flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
-            waiting={}, held=frozenset(),
+            waiting={}, held=frozenset(), paused_topics={},
             config=SimpleNamespace(
                 isolation_level="read_uncommitted", source_client="A", target_admin="B",
                 stalled_after_seconds=60.0,

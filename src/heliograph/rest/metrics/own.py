@@ -56,6 +56,7 @@ def add_flow(series: Series, flow: FlowSnapshot) -> None:
     for state in PartitionState:
         series.add(t.PARTITIONS, flow.states.get(state.value, 0), name, state.value)
     series.add(t.TOPICS, len(flow.topics), name)
+    series.add(t.PAUSED_TOPICS, len(flow.paused_topics), name)
     series.add(t.OFFSETS, flow.identical, name, "identical")
     series.add(t.OFFSETS, flow.translated, name, "translated")
     series.add(t.MIRRORED, flow.records_total, name)

@@ -72,6 +72,7 @@ PROGRESS = _gauge(
 )
 PARTITIONS = _gauge("partitions", "flow state", "Partitions in each state.")
 TOPICS = _gauge("topics", "flow", "Topics that are mirrored.")
+PAUSED_TOPICS = _gauge("paused_topics", "flow", "Topics of these that were paused.")
 OFFSETS = _gauge(
     "offset_partitions", "flow offsets", "Partitions with the source's offsets, and with others."
 )

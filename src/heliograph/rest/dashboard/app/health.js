@@ -25,8 +25,10 @@ export function conditionOf(flow) {
   if (state === "standing by") return is("quiet", "standby", "standing by");
   if (state === "stopped") return is("quiet", "stopped", "stopped");
   if (state === "starting") return is("busy", "starting", "starting");
-  if (flow.canary?.lost) return is("warn", "trouble", "canary lost");
+  if (flow.canary?.overdue) return is("warn", "trouble", "canary lost");
   if (flow.failing_jobs) return is("warn", "trouble", `${count(flow.failing_jobs, "job")} failing`);
+  const paused = Object.keys(flow.paused_topics);
+  if (paused.length) return is("quiet", "running", paused.length > 1 ? `${paused.length} topics paused` : `topic ${paused[0]} paused`);
   if (words.length) return is("warn", "waiting", words.join(", "));
   const others = parts.map(([part, life]) => `${part} ${life.state}`);
   if (others.length) return is("quiet", "running", others.join(", "));
@@ -36,8 +38,15 @@ export function conditionOf(flow) {
   return flow.lag_records ? is("ok", "running", "mirroring") : is("ok", "running", "in step");
 }
 
-/** The mirror in one sentence. */
-export function sentenceOf(flows) {
+/** The mirror in one sentence. `engine` is null if no flow needs Spark. */
+export function sentenceOf(flows, engine) {
+  const found = ofFlows(flows);
+  if (!engine || engine.state === "ready") return found;
+  const kind = found.kind === "bad" || engine.state === "failed" ? "bad" : "busy";
+  return { kind, text: `Spark is ${engine.state}; ${found.text}` };
+}
+
+function ofFlows(flows) {
   if (flows.length === 0) return { kind: "quiet", text: "No flow is configured" };
   const all = flows.map((flow) => [flow, conditionOf(flow)]);
   const bad = all.filter(([, condition]) => condition.kind === "bad");

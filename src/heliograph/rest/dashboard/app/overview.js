@@ -24,7 +24,7 @@ export function overview() {
   const [picture, needs, over, recent] = parts;
   function draw() {
     const flows = store.flows ?? [];
-    const { kind, text } = sentenceOf(flows);
+    const { kind, text } = sentenceOf(flows, store.engine);
     put(head, h("h1", { class: kind }, sign(kind, kind), h("span", {}, text)));
     put(tiles, figures(flows));
     put(rows, flows.map(row));

@@ -68,6 +68,7 @@ function takeSnapshot(snapshot) {
 function follow() {
   if (streams.length) return;
   const after = lastEvent ?? 0;
+  let { engine } = store;
   const flows = new Stream("flows/stream", {
     open: () => {
       const again = store.lostAt !== null;
@@ -83,8 +84,12 @@ function follow() {
       tell("connection");
     },
     event: (name, data) => {
+      // Spark comes first, from the same look at the mirror.
+      if (name === "engine") engine = data;
       if (name !== "flows") return;
+      const now = engine;
       whenReleased(() => {
+        store.engine = now;
         store.flows = data;
         store.version += 1;
         tell("flows");
@@ -106,17 +111,7 @@ function take(name, data) {
   lastEvent = String(data.sequence);
   store.events.push(data);
   if (store.events.length > MOST_EVENTS) store.events.splice(0, store.events.length - MOST_EVENTS);
-  if (data.kind === "engine") refreshEngine();
   tell("events", data);
-}
-
-async function refreshEngine() {
-  try {
-    takeSnapshot(await get("snapshot"));
-    tell("flows");
-  } catch {
-    // The stream says that the mirror does not answer.
-  }
 }
 
 export function end() {
