@@ -81,6 +81,11 @@ class LeaseReport:
     pending: int = 0
     free_bytes: int = 0
 
+    @property
+    def is_greeting(self) -> bool:
+        """Whether it only says whose lease is held: nothing has been done yet."""
+        return self == LeaseReport(self.flow, self.serial)
+
     def encode(self) -> str:
         """One line of JSON, without its end."""
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -166,6 +171,16 @@ class LeaseReporter:
         #: Whether the driver stops in order, and wants leases to end now.
         self.told_to_end = False
         self._quarantined: dict[TopicPartition, tuple[int, float]] = {}
+
+    def greet(self) -> None:
+        """Call the driver before anything is copied: it can end only leases that it hears of."""
+        self._line.say(LeaseReport(self._flow, self._state.lease.serial))
+        self._line.flush()
+
+    def listen(self) -> None:
+        """Hear whether the lease is to end."""
+        self._line.flush()
+        self.told_to_end = self.told_to_end or self._line.says_end()
 
     def pump(self) -> None:
         """Look over the partitions, if it is time, and send what the driver takes."""

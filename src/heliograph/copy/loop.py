@@ -35,6 +35,8 @@ _TICK_SECONDS = 0.2
 _LAST_ANSWERS_SECONDS = 2.0
 #: Then, what the next lease would have to find out is written down.
 _LAST_WRITES_SECONDS = 2.0
+#: How often whoever waits for the start of a lease hears whether it is to end.
+_LISTEN_SECONDS = 0.1
 Watched = dict[int, tuple[Connection, SourceLink | TargetLink | None]]
 _READABLE, _BOTH = select.POLLIN, select.POLLIN | select.POLLOUT
 
@@ -85,8 +87,9 @@ class CopyLoop:
             self._background.close()
             return self._reporter.receipts()
         try:
+            self._reporter.greet()
             self._warm_up()
-            time.sleep(max(0.0, self._lease.starts_at - time.time()))
+            self._await_start()
             while self._unfinished():
                 self._revive()
                 self._source.fetch()
@@ -125,6 +128,13 @@ class CopyLoop:
             _ignore,  # resume will meet the same error and keep it
         )
         self._background.wait(self._lease.starts_at - time.time())
+
+    def _await_start(self) -> None:
+        """Wait until the lease starts, or is ended before."""
+        self._reporter.listen()
+        while not self._reporter.told_to_end and (left := self._lease.starts_at - time.time()) > 0:
+            time.sleep(min(left, _LISTEN_SECONDS))
+            self._reporter.listen()
 
     def _unfinished(self) -> bool:
         if time.time() >= self._lease.deadline or self._reporter.told_to_end:

@@ -84,13 +84,17 @@ class Copying:
         # learns of a round a moment after it was submitted.
         deadline = time.monotonic() + KILLED_SECONDS
         cancel_at = 0.0
-        while keeper.in_progress and (now := time.monotonic()) < deadline:
+        while self._is_held(keeper) and (now := time.monotonic()) < deadline:
             if now >= cancel_at:
                 self._services.engine.cancel_rounds(self._name)
                 cancel_at = now + _CANCEL_EVERY_SECONDS
             time.sleep(_ENDED_EVERY_SECONDS)
-        left = KILLED_SECONDS if keeper.in_progress else 0.0
+        left = KILLED_SECONDS if self._is_held(keeper) else 0.0
         self._clear_from = time.time() + left + SETTLE_SECONDS
+
+    def _is_held(self, keeper: RoundKeeper) -> bool:
+        """Whether a task may still copy. A round is over for Spark before its tasks are dead."""
+        return bool(keeper.in_progress) or self._services.reports.are_held(self._name)
 
     def _replan(self, *, lost: bool) -> None:
         """Lease what is new; if partitions were ``lost``, end the leases that name them first."""

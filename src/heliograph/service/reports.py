@@ -36,7 +36,7 @@ class ReportServer(Listener):
         asked: set[int] = set()
         deadline = time.monotonic() + patience
         while True:
-            holders = [caller for caller in self.known if caller.flow == flow]
+            holders = self._holders(flow)
             if not holders:
                 return True
             if time.monotonic() >= deadline:
@@ -47,6 +47,13 @@ class ReportServer(Listener):
                     caller.answer(END_OF_LEASE)
             time.sleep(_ENDED_EVERY_SECONDS)
 
+    def are_held(self, flow: str) -> bool:
+        """Whether somebody holds a lease of a flow, as far as he has called: all do at first."""
+        return bool(self._holders(flow))
+
+    def _holders(self, flow: str) -> list[Caller]:
+        return [caller for caller in self.known if caller.flow == flow]
+
     def heard(self, caller: Caller, line: bytes) -> bool:
         """Take in a report."""
         try:
@@ -55,6 +62,8 @@ class ReportServer(Listener):
             log.debug("a report that cannot be read: %s", error)
             return False
         caller.flow = lease_report.flow
+        if lease_report.is_greeting:
+            return True
         try:
             self._hear(lease_report)
         except Exception:  # the reports of other tasks must not end with this one

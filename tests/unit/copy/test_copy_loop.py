@@ -23,6 +23,8 @@ from heliograph.model import (
     OffsetSyncsTopic,
     TopicPartition,
 )
+from heliograph.service import listening
+from heliograph.service.reports import ReportServer
 from heliograph.wire.cluster import ClusterClient
 
 SIGNATURE, MARKER = 4000, 4001
@@ -418,3 +420,23 @@ def test_what_is_found_out_after_the_lease_has_ended_changes_nothing(mirror):
     assert isinstance(outcome, Started)
     assert outcome.position.era.epoch == 1
     loop._background.close()
+
+
+def test_a_lease_that_has_not_started_is_known_and_can_be_ended(mirror, monkeypatch):
+    """The driver says that a flow is paused when nobody holds a lease of it any more."""
+    monkeypatch.setattr("heliograph.copy.clocks._TOLERANCE_SECONDS", 3600.0)
+    mirror.create("t")
+    mirror.a.write("t", [b"1"])
+    server = ReportServer(print)
+    lease = replace(mirror.lease(), report_to=server.listen(listening.Place(None)))
+    now = time.time()
+    lease = replace(lease, starts_at=now + 600, deadline=now + 1200)
+    held = []
+    holder = threading.Thread(target=lambda: held.extend(CopyLoop(lease).run()), daemon=True)
+    holder.start()
+    wait_for(lambda: server.are_held("A->B"))
+    assert server.end_leases("A->B", 60.0)
+    holder.join(60)
+    assert [r.records for r in held] == [0]
+    assert mirror.mirrored("t") == []
+    server.close()

@@ -372,3 +372,17 @@ def test_holders_of_leases_are_told_to_end_and_waited_for(heard):
     ending.join(60)
     assert not ending.is_alive()
     server.close()
+
+
+def test_who_only_greets_is_waited_for_and_says_nothing(heard):
+    server = ReportServer(heard.append)
+    line = _Line(server.listen(PLACE))
+    line.say(LeaseReport("A->B", 1))
+    wait_for(lambda: (line.flush(), server.are_held("A->B"))[1])
+    assert not server.are_held("B->A")
+    assert not server.end_leases("A->B", 0.05), "it is still there"
+    wait_for(line.says_end)
+    line.close()
+    wait_for(lambda: not server.are_held("A->B"))
+    assert heard == []
+    server.close()
