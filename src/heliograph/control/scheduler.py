@@ -22,6 +22,8 @@ _STOP_SECONDS = 0.5
 MOST_DETAILS = 1000
 #: A tenth of the time for a job that cannot keep its interval: the data path has the rest.
 _REST = 9
+#: As partitions that failed: when the cause is gone, it is over within this time.
+AGAIN_SECONDS = 30.0
 
 
 #: What a job has to say beside success or failure: a reason or result for each subject.
@@ -98,7 +100,8 @@ class Scheduler:
         """Call now and then every ``interval_seconds``, counted from start to start.
 
         A job that takes long is given rest: at least nine times as long as it took, but no more
-        than ``longest_pause_seconds``. One that the start of the mirror need not wait for may begin
+        than ``longest_pause_seconds``. One that failed is tried again after AGAIN_SECONDS at most,
+        unless it takes longer itself. One that the start of the mirror need not wait for may begin
         later. Returns a lock that is held during its runs.
         """
         status = JobStatus(description, interval_seconds)
@@ -145,9 +148,14 @@ class Scheduler:
         status.took_total_seconds += took
         status.runs += 1
         status.failures += bool(status.last_error)
-        # A run that failed has mostly waited: no reason to look away for long.
-        rest = took * (1 if status.last_error else _REST)
-        pause = max(status.interval_seconds - took, min(rest, job.longest_pause))
+        # A run that failed has mostly waited: no reason to look away for long. What is over is said
+        # to be over when the job works again, so that must not take hours.
+        failed = bool(status.last_error)
+        rest = took * (1 if failed else _REST)
+        interval = (
+            min(status.interval_seconds, AGAIN_SECONDS) if failed else status.interval_seconds
+        )
+        pause = max(interval - took, min(rest, job.longest_pause))
         if not self._stopping.is_set():
             self._run_after(pause, job)
 

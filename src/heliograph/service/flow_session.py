@@ -97,9 +97,11 @@ class FlowSession:
 
     @property
     def unmeasured(self) -> str:
-        """Why the last measurement failed; empty if it did not, or there was none."""
+        """Why the last measurement failed, or does not end; empty if it did not, or none began."""
         failed = [j.last_error for j in self.jobs() if j.description.startswith(_MEASURING)]
-        return failed[0] if failed else ""
+        if failed and failed[0]:
+            return failed[0]
+        return self.monitor.unanswered if self.monitor is not None else ""
 
     def jobs(self) -> list[JobStatus]:
         """How watching is doing."""

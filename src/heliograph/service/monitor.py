@@ -125,7 +125,10 @@ class FlowMonitor:
         """Ask both clusters where every partition ends; raises WireError if one did not answer."""
         self._watch(time.time())
         with self._measuring:
-            silent = self._measure()
+            try:
+                silent = self._measure()
+            finally:
+                self._states.asks("", 0.0)
         if silent:
             self._states.unmeasured(silent[0])
         # What is shown of lag and of states belongs together.
@@ -133,13 +136,21 @@ class FlowMonitor:
         if silent:
             raise WireError(silent[0])
 
+    @property
+    def unanswered(self) -> str:
+        """Which cluster has been asked for long and has not answered; empty if none."""
+        return self._states.unanswered(time.time())
+
     def _measure(self) -> list[str]:
         """Returns which brokers did not answer, and what to do about it."""
         plan, changed = self._planned()
         if plan.source is None or plan.target is None:
             return []
         # Target first: what arrives on the source in between counts as lag, never as negative lag.
+        source, target = self._runtime.flow.source, self._runtime.flow.target
+        self._states.asks(target, time.time())
         self._target_ends.ask(plan.target, self._target_partitions)
+        self._states.asks(source, time.time())
         self._source_ends.ask(plan.source, plan.partitions)
         silent = [_silence(self._target, e) for e in self._target_ends.silent.values()]
         silent += [_silence(self._source, e) for e in self._source_ends.silent.values()]
@@ -157,6 +168,8 @@ class FlowMonitor:
         now = time.time()
         whole = changed or silent or self._absent or now - self._whole_at >= _WHOLE_SECONDS
         found: Mapping[TopicPartition, Measured] = {}
+        # The ledger is there.
+        self._states.asks(target, time.time())
         if whole or touched:
             found = self._take(plan, plan.partitions.keys() if whole else touched, silent)
         self._states.measured(found, now, self._absent)
@@ -166,6 +179,7 @@ class FlowMonitor:
             self._whole_at = now
             self._ledger_runs = self._ledger.size
             self._copied.forget(plan.partitions)
+        self._states.asks(source, time.time())
         self._ask_timestamps(plan.source)
         self._written.sample(now, self._grown)
         if self._copied.live:

@@ -100,6 +100,8 @@ class FlowStates:
         self._not_begun: Mapping[TopicPartition, str] = {}
         self._held: AbstractSet[TopicPartition] = frozenset()
         self._unmeasured = ""
+        #: The cluster that is being asked, and since when.
+        self._asked: tuple[str, float] = ("", 0.0)
         #: When the clusters were last asked, and which partitions did not answer then.
         self._measured_at = 0.0
         self._absent: AbstractSet[TopicPartition] = frozenset()
@@ -228,6 +230,16 @@ class FlowStates:
                 watched = self._watched.get(p)
                 if watched is not None:
                     _take(watched, m, now)
+
+    def asks(self, alias: str, now: float) -> None:
+        """A cluster is being asked; empty: none is."""
+        with self._lock:
+            self._asked = (alias, now)
+
+    def unanswered(self, now: float) -> str:
+        """Which cluster has let us wait for so long that lags are not known; empty if none."""
+        alias, since = self._asked
+        return _silent(alias) if alias and now - since >= self._blind_after else ""
 
     def unmeasured(self, why: str) -> None:
         """The clusters could not be asked."""
@@ -359,12 +371,9 @@ class FlowStates:
         return f"{text}; its task does not say why: check that its brokers answer"
 
     def _why_blind(self, p: TopicPartition) -> str:
-        lost = (
-            "its leaders do not answer"
-            if p in self._absent
-            else "the brokers take too long to answer"
-        )
-        reason = self._unmeasured or lost
+        alias, _ = self._asked
+        lost = "its leaders do not answer" if p in self._absent else "measuring takes too long"
+        reason = self._unmeasured or (_silent(alias) if alias else lost)
         return f"not measured since then: {reason}"
 
     def _transition(self, w: _Watched, now: float) -> Iterable[PartitionEvent]:
@@ -383,6 +392,10 @@ class FlowStates:
             reason = f" with {trouble.code}" if trouble.code else ""
             text = f"is mirrored again, after {duration(now - trouble.since)}; {what}{reason}"
             yield PartitionEvent(self._flow, p, RECOVERED, text, at=now)
+
+
+def _silent(alias: str) -> str:
+    return f"cluster {alias} does not answer; check that its brokers are up"
 
 
 def _take(w: _Watched, m: Measured, now: float) -> None:
