@@ -250,10 +250,14 @@ def chapters(world, names):
         Chapter(FlowPaused(world), frozenset({f"{FLOW} paused"}), "flow.paused", "flow.resumed",
                 "paused", rf"{FLOW} (copying|checkpoints|heartbeats) paused"),
         Chapter(RecordRefused(world), frozenset({f"{FLOW} {LARGE}-0 failed"}), "partition.failed",
-                "partition.recovered", r"\[target\.refused\]"),
+                "partition.recovered", r"\[target\.refused\]",
+                # It does not move until the target's limit was asked for.
+                rf"{FLOW} {LARGE}-0 stalled"),
         away(BrokerKilled, SOURCE),
         Chapter(TopicPaused(world), frozenset({f"{FLOW} topic {SINGLE} paused"}),
-                "flow.topic-paused", "flow.topic-resumed", "paused"),
+                "flow.topic-paused", "flow.topic-resumed", "paused",
+                # For a moment metrics count a topic whose partitions are not judged yet.
+                rf"{FLOW} 1 topics paused"),
         Chapter(ForeignWrite(world), code="target.foreign",
                 counter=("heliograph_foreign_records_total", {"flow": FLOW})),
         away(LinkPartition, TARGET, hidden=(3,)),
@@ -482,7 +486,7 @@ class Story:
 
         create(SOURCE, [*(NewTopic(t.name, t.partitions, 1) for t in LOADED),
                         NewTopic(LARGE, 1, 1, config={"max.message.bytes": _LARGE})])  # fmt: skip
-        small = {"max.message.bytes": _LARGE}
+        small = {"max.message.bytes": _SMALL}
         create(TARGET, [NewTopic(f"{SOURCE}.{LARGE}", 1, 1, config=small)])
 
     def _watch(self, stack, world):

@@ -35,6 +35,8 @@ FAILED, STALLED, RECOVERED = "partition.failed", "partition.stalled", "partition
 _TRANSACTION_SECONDS = 5.0
 #: A measurement that is later than this is worth a word.
 _BLIND_SECONDS = 10.0
+#: A cluster that takes longer to say where its logs end does not answer.
+_SLOW_SECONDS = 3.0
 #: The holder of a lease that ended is given so long to be followed by the next.
 _SUCCESSION_SECONDS = 5.0
 #: Leases whose end is remembered: some rounds of some hundred tasks.
@@ -322,6 +324,8 @@ class FlowStates:
         if w.behind and awaits_lease and blind < self._blind_after:
             return state(PartitionState.STARTING, w.shown.since, _NO_LEASE)
         if p in self._held:
+            # When it may go on, it has all the time that any other has.
+            w.still_since = now
             return state(PartitionState.WAITING, w.shown.since, self._not_begun[p])
         if w.behind and not awaits_lease and still >= self._stalled_after:
             return state(PartitionState.STALLED, still_since, self._why_stalled(p, w, now))
@@ -362,6 +366,11 @@ class FlowStates:
             return f"{text}; {self._not_begun[p]}"
         if w.told is not None and w.told.state is not PartitionState.COPYING:
             return f"{text}; its task says: {w.told.state}, {w.told.why}"
+        # Tasks wait for a cluster that is away, and are not heard of either: Spark is not to blame.
+        alias, asked_at = self._asked
+        slow = _silent(alias) if alias and now - asked_at >= _SLOW_SECONDS else ""
+        if self._unmeasured or slow:
+            return f"{text}; {self._unmeasured or slow}"
         if now > w.held_until + _SUCCESSION_SECONDS:
             since = f"since {moment(w.held_until)}" if w.held_until else "yet"
             return (

@@ -473,3 +473,31 @@ def test_durations_for_people(seconds, text):
 def test_times_are_iso_8601_in_utc():
     assert moment(0.25) == "1970-01-01T00:00:00.250Z"
     assert moment(1_800_000_000) == "2027-01-15T08:00:00.000Z"
+
+
+@pytest.mark.parametrize("readable", [10, 20])
+def test_a_cluster_that_lets_us_wait_is_named_and_not_spark(flow, readable):
+    flow.lease(30)
+    flow.pass_by(2, 5, readable)
+    flow.pass_by(2, 10, readable)
+    flow.states.asks("B", flow.now)
+    assert flow.states.unanswered(flow.now + 9) == ""
+    report = flow.pass_by(AFTER + 2)
+    assert report.state is S.STALLED
+    assert "cluster B does not answer" in report.why
+    assert "Spark" not in report.why
+    assert "cluster B does not answer" in flow.states.unanswered(flow.now)
+    flow.states.asks("", 0.0)
+    assert flow.states.unanswered(flow.now) == ""
+
+
+def test_what_was_held_is_not_stalled_the_moment_it_goes_on(flow):
+    flow.lease(30)
+    flow.pass_by(2, 5, 10)
+    flow.pass_by(2, 10, 10)
+    flow.states.not_begun({P: "its topic is paused"}, {P})
+    assert flow.pass_by(10 * AFTER, 10, 20).state is S.WAITING
+    flow.states.not_begun({})
+    flow.lease(3000)
+    assert flow.pass_by(AFTER - 4, 10, 20).state is S.COPYING
+    assert flow.pass_by(6, 10, 20).state is S.STALLED
