@@ -131,8 +131,15 @@ class Copying:
         runtime = self._session.runtime
         if runtime is None or runtime.paused_topics == paused:
             return
-        before, runtime.paused_topics = set(runtime.leasable), paused
-        self._replan(lost=bool(before - runtime.leasable))
+        lost = self._keeper is not None and any(p.topic in paused for p in runtime.leasable)
+        if lost:
+            self.end()
+        # A topic is said to rest when no task copies it any more.
+        runtime.paused_topics = paused
+        if lost:
+            self.start()
+        else:
+            self._replan(lost=False)
 
     def select_topics(self, config: FlowConfig) -> bool:
         """Other topics are to be mirrored; returns whether that could be found out.

@@ -89,7 +89,7 @@ def test_a_loop_that_is_stopped_for_real_is_stuck_until_it_goes_on(monkeypatch):
     pulse.watch("reports of tasks", reports.beat.still_for)
     try:
         wait_for(lambda: not pulse.stuck())
-        teller.say(LeaseReport("A->B", 1))
+        teller.say(LeaseReport("A->B", 1, all_told=True))
         wait_for(lambda: teller.flush() or hangs.is_set())
         wait_for(lambda: [s.part for s in pulse.stuck()] == ["reports of tasks"])
         free.set()
