@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
@@ -134,7 +135,12 @@ class Bench:
         if doomed:
             deleted = self._admins[alias].delete_topics(doomed, request_timeout=_ADMIN_SECONDS)
             for done in deleted.values():
-                done.result(_ADMIN_SECONDS)
+                try:
+                    done.result(_ADMIN_SECONDS)
+                except KafkaException as error:
+                    # A broker lists for a moment what the controller has deleted already.
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
         self.counters[alias].forget()
 
     @contextmanager

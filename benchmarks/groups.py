@@ -6,7 +6,9 @@ and 500 groups, seconds by the clock and of this process's CPU:
 
 - idle: all groups are looked at, nothing has changed;
 - checkpoints: every offset of every group has changed: all are translated and written;
-- sync: every offset is committed on the target too, for groups that are not in use there.
+- sync: every offset is committed on the target too, for groups that are not in use there;
+- starts: the same by `heliograph offsets --execute`, without the source: the target is looked at,
+  every offset is translated from its checkpoint, committed and read back.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 
 from heliograph.batch.records import Record, build
+from heliograph.config import FlowConfig, load
 from heliograph.control.groups.checkpoints import CheckpointEmitter
 from heliograph.control.groups.offset_sync import GroupOffsetSync
+from heliograph.control.groups.starts import GroupStarts
 from heliograph.control.groups.translated import GroupTranslation
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.lab import Lab
@@ -118,6 +123,29 @@ class _Bench:
         )  # fmt: skip
         return emitter, GroupOffsetSync(_FLOW, translation, GroupClient(self.client("B")), 0.0)
 
+    def starting(self, count: int) -> Callable[[], object]:
+        """What moves the first ``count`` groups to their checkpoints."""
+        text = (
+            "clusters = A, B\nA.bootstrap.servers = gone:1\nA->B.enabled = true\n"
+            f"B.bootstrap.servers = {self.target.settings.bootstrap_servers}\n"
+        )
+        config = _flow_of(text)
+        starts = GroupStarts(config, self.client("B"), named=self.groups[:count])
+
+        def start() -> None:
+            moved = starts.write(starts.look())
+            written = {(m.written, m.reason) for m in moved.values()}
+            _require(len(moved) == count and written == {(_PARTITIONS, "")}, f"starts: {written}")
+
+        return start
+
+
+def _flow_of(text: str) -> FlowConfig:
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+        file.write(text)
+        file.flush()
+        return next(f for f in load(Path(file.name)).flows if f.flow == _FLOW)
+
 
 def _places(plan: TopicPlan) -> list[Place]:
     if plan.source is None or plan.target is None:
@@ -157,12 +185,13 @@ def main(counts: str) -> None:
     with tempfile.TemporaryDirectory() as folder, Lab(folder, jvm_flags=()) as lab:
         bench = _Bench(lab, max(numbers))
         bench.commit(bench.groups, 0)
-        click.echo(f"{'groups':>8}{'offsets':>9}{'idle':>18}{'checkpoints':>18}{'sync':>18}")
+        click.echo(f"{'groups':>8}{'offsets':>9}{'idle':>18}{'checkpoints':>18}{'sync':>18}"
+                   f"{'starts':>18}")  # fmt: skip
         for step, count in enumerate(numbers):
             emitter, sync = bench.jobs(count)
             emitter.emit()
             sync.finish()
-            start = 1 + step * 10
+            start = 1 + step * 12
 
             def move(n: int, count: int = count, start: int = start) -> None:
                 bench.commit(bench.groups[:count], start + n)
@@ -173,10 +202,21 @@ def main(counts: str) -> None:
             idle = _median(lambda _: None, emitter.emit)
             emitted = _median(move, emitter.emit)
             synced = _median(move_on, sync.sync)
-            cells = [f"{w:.2f} s ({c:.2f} CPU)" for w, c in (idle, emitted, synced)]
+            said = set(emitter.details().values()) | set(sync.details().values())
+
+            def move_further(
+                n: int,
+                count: int = count,
+                start: int = start,
+                emitter: CheckpointEmitter = emitter,
+            ) -> None:
+                bench.commit(bench.groups[:count], start + 8 + n)
+                emitter.emit()
+
+            started = _median(move_further, bench.starting(count))
+            cells = [f"{w:.2f} s ({c:.2f} CPU)" for w, c in (idle, emitted, synced, started)]
             row = "".join(f"{cell:>18}" for cell in cells)
             click.echo(f"{count:>8}{count * _PARTITIONS:>9}{row}")
-            said = set(emitter.details().values()) | set(sync.details().values())
             _require(said == {f"{_PARTITIONS} partitions, up to date",
                               f"synced {_PARTITIONS} partitions"}, f"{said}")  # fmt: skip
         bench.close()

@@ -53,9 +53,9 @@ The same for every command, as far as it applies; those of `run` are MM2's.
 | code | means |
 |---|---|
 | 0 | done; `run`: a clean stop, or a complete `--once` |
-| 1 | the answer is no: an offset that cannot be translated, a plan with problems, no such group, \
-a lab that does not run or cannot be started; `status`: not healthy; `doctor`: there is a \
-problem; `verify`: source and target differ |
+| 1 | the answer is no: an offset that cannot be translated, a group that was not moved, \
+a plan with problems, no such group, a lab that does not run or cannot be started; \
+`status`: not healthy; `doctor`: there is a problem; `verify`: source and target differ |
 | 2 | wrong configuration, a file or folder that cannot be used, or a `--once` that could not copy \
 everything; `verify`: something could not be verified |
 | 3 | what is needed is not there: a cluster that answers and lets us in, a Spark master, Java; \

@@ -126,6 +126,29 @@ class FlowContext:
         return self.name or str(self.flow)
 
 
+class Guard(NamedTuple):
+    """What a partition must not bring back: records that came from where they would go.
+
+    Attributes:
+        producer_ids: the signatures of the flow in the opposite direction, on this flow's source.
+        since: what they signed before this source offset came from a topic that the target does not
+            have any more: it is mirrored.
+        paired: whether that flow has mirrored from the target partition, by its ledger: whatever
+            stands there is known, and others may write to it.
+        target_id: of the target topic that all this is about. One that was created anew since lacks
+            what the guard would leave out.
+    """
+
+    producer_ids: frozenset[int]
+    since: int = 0
+    paired: bool = False
+    target_id: uuid.UUID = uuid.UUID(int=0)
+
+    def is_about(self, target_id: uuid.UUID) -> bool:
+        """Whether it still says what is right, for a target topic that is there now."""
+        return not self.target_id.int or self.target_id == target_id
+
+
 class Move(NamedTuple):
     """An operator's decision: copying goes on at ``source``, whatever was mirrored before.
 
@@ -148,6 +171,7 @@ class LeasedPartition:
         shared: whether it may be begun although its target holds records that nobody knows of.
         failing: what was told of it last, if it failed: it is not tried sooner than was planned.
         move: where to go on instead, if that was not done yet.
+        guard: what must not be brought back; None if no flow goes in the opposite direction.
         reached: where its target log ended when the lease was planned, in the target topic
             ``reached_in``: one that ends before has lost its tail.
     """
@@ -162,6 +186,7 @@ class LeasedPartition:
     shared: bool = False
     failing: PartitionReport | None = None
     move: Move | None = None
+    guard: Guard | None = None
     reached: int = 0
     reached_in: uuid.UUID | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["amount", "duration", "growth", "latency", "moment"]
+__all__ = ["amount", "counted", "duration", "growth", "latency", "moment"]
 
 
 def amount(value: float | None) -> str:
@@ -16,6 +16,11 @@ def amount(value: float | None) -> str:
         if value >= least:
             return f"{value / unit:.3g}{name}"
     return f"{value:.0f}"
+
+
+def counted(n: int, what: str) -> str:
+    """1 record, 1,204 records."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

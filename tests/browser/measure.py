@@ -1,27 +1,44 @@
 """How quickly the dashboard shows, and what an open one costs: ``python tests/browser/measure.py``.
 
-With 10,000 partitions, a real browser and the real REST server, which is a process of its own:
+With 10,000 partitions and a real browser, of ``heliograph run --listen`` between two real brokers,
+or with ``--synthetic`` of the real REST server alone, whose mirror is made up. The driver is a
+process of its own:
 
 - first paint, and when the picture of the flows and the table of partitions are shown; of pages
   that were never loaded before;
-- CPU time of the server while nobody looks, while one page is open that nobody touches, and while
-  that page is hidden. The difference is what the page costs.
+- CPU time of the driver while nobody looks, while one page is open that nobody touches, and while
+  that page is hidden. The difference is what the page costs;
+- how long ``/metrics`` takes, its first answer left out.
+
+A made-up mirror changes all the time, and making it up costs more than the page does: its CPU
+time is no figure of Heliograph's. ``--url`` and ``--pid`` measure a mirror that runs already.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
+from urllib.request import urlopen
 
 import psutil
 from browsing import browser
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from synthetic import MAIN
+
+from heliograph.lab import Lab
+from heliograph.lab.broker import HOST, free_ports
 
 #: Notes when the flows' picture and the first row of a table were there, and painted.
 WATCH = """
@@ -34,14 +51,28 @@ WATCH = """
   new MutationObserver(look).observe(document, { subtree: true, childList: true });
 """
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
-VIEWS = {"picture": "", "table": f"#/flow/{quote(MAIN)}/partitions"}
+VIEWS = {"picture": "", "table": ""}
+FLOW = "A->B"
+#: Partitions of a topic.
+SIZE = 50
 
 
 @contextmanager
-def server(partitions, seconds):
-    """The process and the address of a synthetic mirror."""
+def server(asked):
+    """The process that serves, and the address of its dashboard."""
+    if asked.url:
+        yield psutil.Process(asked.pid), f"{asked.url.rstrip('/')}/dashboard/"
+        return
+    with synthetic(asked) if asked.synthetic else mirror(asked.partitions, asked.records) as served:
+        yield served
+
+
+@contextmanager
+def synthetic(asked):
+    """A mirror that is made up."""
+    seconds = 10 * asked.seconds + 300
     command = [sys.executable, str(Path(__file__).with_name("synthetic.py")), "--port", "0",
-               "--partitions", str(partitions), "--seconds", str(seconds)]  # fmt: skip
+               "--partitions", str(asked.partitions), "--seconds", str(seconds)]  # fmt: skip
     pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, text=True, stdout=pipe, stderr=quiet) as process:
         try:
@@ -51,12 +82,114 @@ def server(partitions, seconds):
             process.terminate()
 
 
+@contextmanager
+def mirror(partitions, records):
+    """`heliograph run` of ``partitions``; so many ``records`` a second are written meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="heliograph-measure-") as made:
+        folder = Path(made)
+        with Lab(folder / "lab", heap="2g") as lab:
+            topics = fill(lab, partitions)
+            (port,) = free_ports(1)
+            command = [sys.executable, "-m", "heliograph", "run", str(properties(folder, lab)),
+                       "-o", "plain", "--listen", f"{HOST}:{port}"]  # fmt: skip
+            with (folder / "run.log").open("wb") as log, \
+                    subprocess.Popen(command, stdout=log, stderr=log) as process:  # fmt: skip
+                try:
+                    url = f"http://{HOST}:{port}"
+                    await_copies(process, url, partitions)
+                    with trickle(lab, topics, records):
+                        yield psutil.Process(process.pid), f"{url}/dashboard/"
+                finally:
+                    process.terminate()
+
+
+def fill(lab, partitions):
+    """Topics of 50 partitions on the source, with a record in each partition."""
+    topics = {f"stream-{at // SIZE:04}": min(SIZE, partitions - at)
+              for at in range(0, partitions, SIZE)}  # fmt: skip
+    bootstrap = {"bootstrap.servers": lab["A"].bootstrap}
+    admin = AdminClient(bootstrap)
+    for name, count in topics.items():
+        admin.create_topics([NewTopic(name, count, 1)])[name].result(60)
+    producer = Producer(bootstrap)
+    for name, count in topics.items():
+        for partition in range(count):
+            producer.produce(name, b"x" * 100, partition=partition)
+        producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError("the topics could not be filled")
+    return topics
+
+
+def properties(folder, lab):
+    """An mm2.properties with one flow; all that is no default is for brokers that are alone."""
+    lines = ["clusters = A, B", f"{FLOW}.enabled = true", f"{FLOW}.topics = stream-.*"]
+    lines += [f"{alias}.bootstrap.servers = {lab[alias].bootstrap}" for alias in "AB"]
+    lines += [f"{kind}replication.factor = 1" for kind in
+              ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.",
+               "heliograph.ledger.topic.")]  # fmt: skip
+    path = folder / "mm2.properties"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def await_copies(process, url, partitions):
+    """Wait until all partitions are in step."""
+    while True:
+        if process.poll() is not None:
+            raise RuntimeError(f"the mirror has ended with {process.returncode}")
+        time.sleep(2)
+        try:
+            with urlopen(f"{url}/heliograph/v1/flows/{quote(FLOW)}", timeout=60) as answer:
+                flow = json.load(answer)
+        except OSError:  # not listening yet
+            continue
+        if flow["lag_records"] == 0 and flow["identical"] >= partitions:
+            return
+
+
+@contextmanager
+def trickle(lab, topics, each_second):
+    """Write records to one partition after the other."""
+    ended = threading.Event()
+
+    def write():
+        producer = Producer({"bootstrap.servers": lab["A"].bootstrap, "linger.ms": 100})
+        places = itertools.cycle((name, n) for name, count in topics.items() for n in range(count))
+        while not ended.wait(1 / each_second):
+            name, partition = next(places)
+            producer.produce(name, b"x" * 100, partition=partition)
+            producer.poll(0)
+        producer.flush(10)
+
+    writer = threading.Thread(target=write, daemon=True)
+    if each_second:
+        writer.start()
+    yield
+    ended.set()
+    if each_second:
+        writer.join()
+
+
 def cpu(process, seconds):
     """Percent of a core over some time."""
     before, began = process.cpu_times(), time.monotonic()
     time.sleep(seconds)
     after, took = process.cpu_times(), time.monotonic() - began
     return 100 * (after.user + after.system - before.user - before.system) / took
+
+
+def scrapes(url, repeat):
+    """Milliseconds that ``/metrics`` takes, and the size of its answer."""
+    times, size = [], 0
+    for _ in range(repeat + 1):
+        began = time.monotonic()
+        with urlopen(url.removesuffix("dashboard/") + "metrics", timeout=60) as answer:
+            size = len(answer.read())
+        times.append(1000 * (time.monotonic() - began))
+        # Answers of the same second may be made once.
+        time.sleep(1.5)
+    return times[1:], size
 
 
 def paints(page, url, repeat):
@@ -80,9 +213,15 @@ def main():
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--records", type=int, default=0, help="a second, written meanwhile")
+    parser.add_argument("--synthetic", action="store_true", help="of a mirror that is made up")
+    parser.add_argument("--url", help="of the REST API of a mirror that runs, for its --pid")
+    parser.add_argument("--pid", type=int)
+    parser.add_argument("--flow", help="of such a mirror, whose partitions are looked at")
     asked = parser.parse_args()
-    longest = 10 * asked.seconds + 300
-    with server(asked.partitions, longest) as (process, url), browser() as page:
+    flow = asked.flow or (MAIN if asked.synthetic else FLOW)
+    VIEWS["table"] = f"#/flow/{quote(flow)}/partitions"
+    with server(asked) as (process, url), browser() as page:
         page.before_pages(WATCH)
         for name, times in paints(page, url, asked.repeat).items():
             print(f"{name}: median {statistics.median(times):.0f} ms, most {max(times):.0f} ms")
@@ -99,6 +238,10 @@ def main():
         page.driver.switch_to.new_window("tab")
         time.sleep(5)
         print(f"page hidden: {cpu(process, asked.seconds):.2f} %")
+        times, size = scrapes(url, 3 * asked.repeat)
+        median = statistics.median(times)
+        print(f"/metrics: {size:,} bytes, median {median:.0f} ms, most {max(times):.0f} ms")
+    print(f"load average at the end: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

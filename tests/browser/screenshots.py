@@ -10,7 +10,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from browsing import browser
-from synthetic import MAIN, STALLED, SyntheticMirror, synthetic_server
+from synthetic import BACK, MAIN, STALLED, SyntheticMirror, synthetic_server
+
+from heliograph.ledger.handovers import Handover, Kind
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 #: 2026-11-18 09:41:12 UTC.
@@ -22,10 +24,12 @@ PICTURES = {
     "overview": ("", ".attention", "light", (1180, 1010)),
     "overview-dark": ("", ".attention", "dark", (1180, 1010)),
     "flow": (FLOW, "#tab .reason", "light", (1180, 1010)),
+    "failover": (f"{FLOW}/failover", "#tab .against", "light", (1180, 1060)),
     "groups": ("groups", "tbody .name", "light", DESK),
     "configuration": ("configuration", ".keys", "light", DESK),
     "phone": ("", ".attention", "light", PHONE),
     "phone-partitions": (f"{FLOW}/partitions/{STALLED.topic}", "#tab .reason", "dark", PHONE),
+    "phone-failover": (f"flow/{quote(BACK)}/failover", "#tab .steps", "dark", PHONE),
 }
 
 
@@ -45,9 +49,18 @@ def frozen_mirror():
     return mirror
 
 
-def take(page, url, folder):
+def under_way():
+    """A failover that somebody has begun by command."""
+    return Handover(
+        "5f3a", Kind.FAILOVER, "ada@ops-2", int(NOW * 1000) - 4_000, None, ("announce", "drain")
+    )
+
+
+def take(page, url, folder, stage):
     page.fix_clock(NOW)
     for name, (address, complete, theme, screen) in PICTURES.items():
+        stage.last = {BACK: under_way()}
+        stage.healthy = name == "failover"
         page.screen(*screen)
         page.prefers(theme, motion="reduce")
         page.open(f"{url}/dashboard/#/{address}")
@@ -59,6 +72,10 @@ def take(page, url, folder):
             page.click(".opener", "service-0000")
             page.find(".nested")
             page.run("document.activeElement.blur(); scrollTo(0, 0)")
+        if name.endswith("failover"):
+            page.says("Rehearsals", "#tab")
+            page.find('#tab [data-command="failover"]')
+            page.run("document.querySelector('#tab').scrollIntoView()")
         page.driver.save_screenshot(str(folder / f"{name}.png"))
         print(folder / f"{name}.png", flush=True)
 
@@ -66,8 +83,9 @@ def take(page, url, folder):
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    with synthetic_server(frozen_mirror(), sample=False) as served, browser() as page:
-        take(page, served.url, folder)
+    mirror = frozen_mirror()
+    with synthetic_server(mirror, sample=False) as served, browser() as page:
+        take(page, served.url, folder, mirror.stage)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from synthetic_failover import FailoverStage
+
 from heliograph.config import MirrorMakerConfig
 from heliograph.connect.mirror_herder import MirrorHerder
 from heliograph.copy.counts import Counts, SpanValues
@@ -51,6 +53,7 @@ from heliograph.service.snapshot import (
     MirrorSnapshot,
     PartitionCopies,
     PartitionSnapshot,
+    RiskSnapshot,
     TopicSnapshot,
 )
 
@@ -100,14 +103,15 @@ class SyntheticSupervisor:
         self._mirror = mirror
         self._name = name
         self.config = config
-        self.paused: dict[str, float] = {}
-        self.paused_topics: set[str] = set()
+        #: Since when, and why.
+        self.paused: dict[str, tuple[float, str]] = {}
+        self.paused_topics: dict[str, str] = {}
         self.restarts = 0
 
-    def pause(self, *parts):
+    def pause(self, *parts, why=""):
         for part in parts or PARTS:
-            self.paused.setdefault(part, time.time())
-            self._say("flow.paused", f"{part} is paused", part)
+            self.paused.setdefault(part, (time.time(), why))
+            self._say("flow.paused", f"{part} is {why or 'paused'}", part)
 
     def resume(self, *parts):
         for part in parts or PARTS:
@@ -118,11 +122,12 @@ class SyntheticSupervisor:
         self.restarts += 1
         self._say("flow.restarted", "connects anew", ",".join(parts))
 
-    def pause_topics(self, *topics):
-        self.paused_topics |= set(topics)
+    def pause_topics(self, *topics, why=""):
+        self.paused_topics |= dict.fromkeys(topics, why)
 
     def resume_topics(self, *topics):
-        self.paused_topics -= set(topics)
+        for topic in topics:
+            self.paused_topics.pop(topic, None)
 
     def group(self, group):
         return self._mirror.group(self._name, group)
@@ -155,6 +160,10 @@ class SyntheticMirror:
             name: SyntheticSupervisor(self, name, self._configs[name])
             for name in (MAIN, BACK, FAR)
         }  # fmt: skip
+        #: What a failover finds.
+        self.stage = FailoverStage(clock)
+        self.stage.rehearsed(MAIN)
+        self.handovers = self.stage.handovers(self._configs.__getitem__, self.events)
         self._tell()
         self._remember(history_seconds)
 
@@ -163,7 +172,7 @@ class SyntheticMirror:
 
     @property
     def mirrored(self) -> Mirrored:
-        return Mirrored(self.snapshot, self.events, self.supervisor, self.history)
+        return Mirrored(self.snapshot, self.events, self.supervisor, self.history, self.handovers)
 
     def snapshot(self) -> MirrorSnapshot:
         now = self.clock()
@@ -200,7 +209,7 @@ class SyntheticMirror:
     def _life(self, name, now):
         paused = self._supervisors[name].paused
         parts = {
-            part: Life(FlowState.PAUSED, since=paused[part])
+            part: Life(FlowState.PAUSED, paused[part][1], since=paused[part][0])
             if part in paused
             else Life(FlowState.RUNNING, since=self._began + 9)
             for part in PARTS
@@ -230,6 +239,11 @@ class SyntheticMirror:
             states=states, unmeasured=0, lag_records=sum(t.lag_records for t in topics),
             lag_seconds=max(t.lag_seconds for t in topics), identical=len(rows) - 12,
             translated=12, jobs=self._jobs(MAIN, now), groups=self._group_rows(now),
+            at_risk=RiskSnapshot(
+                sum(t.lag_records for t in topics), sum(map(bool, (t.lag_records for t in topics))),
+                max(t.lag_seconds for t in topics), 0, now - now % 2,
+            ),
+            rto_seconds=7.25, rto_measured_at=now - 3 * 86_400,
             events=self.events.counts(MAIN), told_offsets=self.events.told_offsets(MAIN),
             **_counted(rows, now - self._began),
         )  # fmt: skip
@@ -278,6 +292,7 @@ class SyntheticMirror:
         return replace(
             base, measured_at=now - now % 2, topics=topics, partitions=rows, states={"idle": 6},
             lag_records=0, lag_seconds=0.0, identical=6, jobs=self._jobs(BACK, now),
+            at_risk=RiskSnapshot(0, 0, 0.0, 0, now - now % 2),
             events=self.events.counts(BACK), **_counted(rows, now - self._began),
         )  # fmt: skip
 
@@ -497,6 +512,7 @@ def main():
     parser.add_argument("--logins", action="store_true")
     asked = parser.parse_args()
     mirror = SyntheticMirror(asked.partitions)
+    mirror.stage.pace = 1.5
     with synthetic_server(mirror, logins=asked.logins, port=asked.port) as served:
         print(f"{served.url}/dashboard/ {served.users} {served.tokens}", flush=True)
         time.sleep(asked.seconds)

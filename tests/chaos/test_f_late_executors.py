@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import pytest
 from consumers import same
 from copying import endless
 from mirroring import wait_for
@@ -32,6 +33,7 @@ def hold(lease, unsent):
     loop.run()
 
 
+@pytest.mark.full
 def test_f05_an_executor_stopped_within_a_request_does_not_finish_it_later(
     flow, net, topic_name, monkeypatch
 ):

@@ -98,6 +98,7 @@ def test_f31_answers_that_never_come_cost_one_lease(flow, net, topic_name):
     assert_exact(flow, topic_name)
 
 
+@pytest.mark.full
 def test_f31_a_stopped_target_broker_does_not_grow_memory(flow, net, topic_name):
     flow = flow.but(fetch_max_bytes=1 << 20)
     begin(flow, topic_name, records=200, partitions=4, size=50_000)  # 40 MB
@@ -143,6 +144,7 @@ def test_f36_damage_that_stays_fails_the_partition_and_names_the_offset(flow, ne
     assert_exact(flow, topic_name)
 
 
+@pytest.mark.full
 def test_f41_a_link_that_flaps_100_times_leaks_nothing(flow, net, topic_name):
     begin(flow, topic_name, partitions=2)
     flow.copy(topic_name)

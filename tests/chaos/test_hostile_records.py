@@ -45,6 +45,7 @@ def planted(folder):
     return trace
 
 
+@pytest.mark.full
 def test_f_bombs_cost_a_worker_little_memory_and_neighbours_go_on(lab, sides, topic_name, tmp_path):
     a, b = sides
     names = [f"{topic_name}-{kind}" for kind in ("plain", "small", "appended", "records")]

@@ -130,6 +130,7 @@ def left_behind(tmp_path, monkeypatch):
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="listening to a network is root's right")
 
 
+@pytest.mark.full
 @needs_root
 def test_a_planted_secret_is_found_nowhere(lab, topic_name, tmp_path, left_behind):
     temporary, events = left_behind

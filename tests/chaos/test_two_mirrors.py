@@ -50,6 +50,7 @@ def copies(lab, mirror):
     return any(c.raddr and c.raddr.port in ports for c in connections)
 
 
+@pytest.mark.full
 def test_f40_the_second_stands_by_and_takes_over(lab, flow, tmp_path):
     config, topic, a, b = flow
     producer = LiveProducer(lab["A"].bootstrap, topic, PARTITIONS)

@@ -100,6 +100,7 @@ def assert_found(answer, at, records):
     assert answer["totals"]["batches_by_record"] <= 8
 
 
+@pytest.mark.full
 def test_f_verify_finds_one_wrong_record_of_each_kind(lab, topic_name, tmp_path):
     path, at = prepare(lab, tmp_path, topic_name, 10)
     done = heliograph(path, "-o", "json", "--complete")

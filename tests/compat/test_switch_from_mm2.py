@@ -210,6 +210,7 @@ def run(lab, topic, *args):
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_stopped_in_order(clusters, mm2, producing):
     lab, source, target = clusters
     topic = "stopped"

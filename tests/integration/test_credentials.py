@@ -154,6 +154,7 @@ def test_f28_logins_are_renewed_before_they_expire(forgetful, topic_name, logins
         flow.close()
 
 
+@pytest.mark.full
 def test_f28_a_login_that_is_not_renewed_is_cut_off(forgetful, monkeypatch):
     monkeypatch.setattr(Connection, "_begin_renewal", lambda self: None)
     settings = ClientSettings("A", forgetful["A"].client_properties(SHORT))
@@ -166,6 +167,7 @@ def test_f28_a_login_that_is_not_renewed_is_cut_off(forgetful, monkeypatch):
         assert connection.closed
 
 
+@pytest.mark.full
 def test_f28_a_connection_that_was_idle_for_longer_than_its_login(forgetful):
     settings = ClientSettings("A", forgetful["A"].client_properties(SHORT))
     with ClusterClient(settings, "test") as client:
@@ -304,6 +306,7 @@ class TokenEndpoint:
         self._server.server_close()
 
 
+@pytest.mark.full
 def test_f28_oauth_tokens_are_renewed_and_an_endpoint_that_is_away_is_named(forgetful, topic_name):
     endpoint = TokenEndpoint(5)
     properties = forgetful["A"].client_properties("OAUTHBEARER") | {

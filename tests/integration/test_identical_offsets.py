@@ -120,6 +120,7 @@ def test_from_identical_to_dense_in_the_middle_of_a_gap(identical, topic_name):
     assert dense.values(topic_name) == committed, "behind already: goes on densely"
 
 
+@pytest.mark.full
 def test_two_writers_that_pad_at_once(identical, topic_name):
     identical.create(topic_name, partitions=2)
     for index in range(2):

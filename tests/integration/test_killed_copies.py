@@ -81,6 +81,7 @@ def test_f05_killed_while_padding(mirroring, topic_name, chance):
     assert [o for o, *_ in same(flow, topic_name)] == list(range(start, start + 2000))
 
 
+@pytest.mark.full
 def test_f05_killed_while_filling_gaps(mirroring, topic_name, chance):
     flow = mirroring.leasing(identical=True, paddable=True)
     flow.create(topic_name)
@@ -94,6 +95,7 @@ def test_f05_killed_while_filling_gaps(mirroring, topic_name, chance):
     assert [value for _, _, value, *_ in same(flow, topic_name)] == committed
 
 
+@pytest.mark.full
 def test_f05_f17_killed_while_filling_the_holes_of_a_compacted_topic(quick, topic_name, chance):
     """The target forgets producers at once, too: what is missing is found in its log."""
     flow = quick.leasing(identical=True, paddable=True)
@@ -105,6 +107,7 @@ def test_f05_f17_killed_while_filling_the_holes_of_a_compacted_topic(quick, topi
     assert len(same(flow, topic_name)) > len(keys)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("identical", [pytest.param(False, marks=pytest.mark.full), True])
 def test_f05_killed_while_merging(mirroring, topic_name, chance, identical):
     # In small steps, so that there is a middle.

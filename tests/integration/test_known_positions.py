@@ -434,6 +434,7 @@ def test_forgotten_partitions_that_are_known_are_not_read(dense, topic_name, mon
     assert flow.ledger(topic_name, 7).known == Known(5, 5, 5, 5, 0)
 
 
+@pytest.mark.full
 def test_tails_of_many_partitions_are_read_together(dense, topic_name, monkeypatch):
     """Foreign tails, and more markers than a walk could pass one by one."""
     flow = dense

@@ -121,6 +121,7 @@ def test_no_java(tmp_path: Path) -> None:
     assert (done.returncode, "[java.missing]" in done.stderr) == (3, True)
 
 
+@pytest.mark.full
 def test_killed_supervisor_leaves_no_broker(tmp_path: Path) -> None:
     supervisor = subprocess.Popen(
         [*CLI, "up", "--clusters", "A", "--folder", str(tmp_path)], stdout=subprocess.DEVNULL

@@ -9,6 +9,8 @@ from sources import numbered, transactions
 from heliograph.copy.counts import Counts
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+#: Where the lane matters more than the codec; `make chaos` goes through all of them.
+ONE_CODEC = ["zstd", *(pytest.param(c, marks=pytest.mark.full) for c in CODECS[:-1])]
 
 
 @pytest.fixture(params=["dense", "identical"])
@@ -41,7 +43,7 @@ def test_f20_large_small_and_split_batches(flow, topic_name, codec):
     assert 0 <= counts.age.least <= counts.latency.greatest
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", ONE_CODEC)
 def test_f21_append_time_becomes_create_time(flow, topic_name, codec):
     flow.create(
         topic_name,
@@ -57,7 +59,7 @@ def test_f21_append_time_becomes_create_time(flow, topic_name, codec):
     assert min(r.timestamp for r in there) > 1_750_000_000_000, "not the producer's of 2023"
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", ONE_CODEC)
 def test_f18_f20_transactions_of_small_batches(flow, topic_name, codec):
     flow.create(topic_name)
     plan = [(numbered(1 + n % 3, f"t{n}"), n % 3 != 0) for n in range(40)]

@@ -126,6 +126,7 @@ def test_topics_that_are_gone(mirroring, topic_name):
     assert [r.value is None for r in dead] == [False, True]
 
 
+@pytest.mark.full
 def test_what_the_cleaner_leaves(quick, topic_name):
     """On cluster A, whose cleaner is quick: hundreds of entries become one record."""
     client = quick.source

@@ -138,7 +138,7 @@ def test_a_mirror_as_a_service(service, mirroring, topic_name):
         told.clear()
         told.extend(service.told())
         assert "WATCHDOG=1" not in told
-        assert any("hears no sign of life" in r.get("text", "") for r in service.records)
+        wait_for(lambda: any("hears no sign of life" in r.get("text", "") for r in service.records))
     finally:
         jvm.send_signal(signal.SIGCONT)
     wait_for(lambda: service.ask("/health/live")[0] == 200)

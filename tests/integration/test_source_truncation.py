@@ -204,7 +204,13 @@ def test_f11_one_that_goes_on_failing_is_told_of_once(truncated):
     assert events == []
 
 
-@pytest.mark.parametrize("topic", ["continue-short", "continue-long", "twice-long"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "twice-long",
+        *(pytest.param(t, marks=pytest.mark.full) for t in ("continue-short", "continue-long")),
+    ],
+)
 def test_f11_continue_keeps_what_the_source_lost(truncated, topic, tmp_path):
     flow, _ = truncated
     new = NEW[topic]

@@ -143,6 +143,7 @@ def test_f27_a_right_that_is_taken_away_and_given_back(guarded, drive, caplog):
     assert ", tried again at " in told[0]
 
 
+@pytest.mark.full
 def test_without_the_channel_receipts_tell_it_all(guarded, drive):
     g = guarded
     driving = drive(g.config, topics=2, reports=False, lease_seconds=3.0)

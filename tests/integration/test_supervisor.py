@@ -28,6 +28,7 @@ from heliograph.config import MirrorMakerConfig
 from heliograph.config.properties import dump
 from heliograph.connect.loggers import Loggers
 from heliograph.errors import StartError
+from heliograph.failover.failover import STEPS
 from heliograph.lab.proof import read_all
 from heliograph.model import TopicPartition
 from heliograph.service import mirror as service
@@ -159,9 +160,11 @@ def test_a_flow_is_paused_resumed_and_restarted_and_the_other_does_not_notice(fl
     flows.await_values("A1", one, b"1")
     flows.await_values("A2", two, b"1")
     supervisor = mirror.supervisor(FIRST)
-    supervisor.pause(COPYING)
-    supervisor.pause(COPYING)
+    supervisor.pause(COPYING, why="paused by x: B is moved")
+    supervisor.pause(COPYING, why="paused again")
     wait_for(lambda: flows.state(FIRST, COPYING) is FlowState.PAUSED)
+    # The first reason stays.
+    assert mirror.snapshot().flow(FIRST).parts[COPYING].reason == "paused by x: B is moved"
     assert flows.state(FIRST, HEARTBEATS) is FlowState.RUNNING
     assert flows.state(FIRST, CHECKPOINTS) is FlowState.RUNNING
     flows.write(one, b"2")
@@ -191,8 +194,9 @@ def test_a_topic_is_paused_and_the_others_of_its_flow_go_on(flows):
     flows.await_values("A1", other, b"1")
     supervisor = mirror.supervisor(FIRST)
 
-    supervisor.pause_topics(one)
-    wait_for(lambda: flows.reason_of(FIRST, one) == "its topic is paused")
+    supervisor.pause_topics(one, why="paused by x")
+    wait_for(lambda: flows.reason_of(FIRST, one) == "its topic is paused by x")
+    assert mirror.snapshot().flow(FIRST).paused_topics == {one: "paused by x"}
     flows.write(one, b"2")
     flows.write(other, b"2")
     flows.await_values("A1", other, b"1", b"2")
@@ -262,6 +266,7 @@ def test_a_changed_configuration_is_taken_over(flows):
     assert mirror.snapshot().flow(SECOND) is None
 
 
+@pytest.mark.full
 def test_several_flows_share_a_pair_of_clusters_with_topics_of_their_own(flows):
     one, two = flows.create("A1", "-one"), flows.create("A1", "-two")
     mirror = flows.start("A1", **{"A1->B.topics": one})
@@ -282,6 +287,7 @@ def test_several_flows_share_a_pair_of_clusters_with_topics_of_their_own(flows):
     flows.await_values("A1", one, b"1", b"2")
 
 
+@pytest.mark.full
 def test_the_example_of_an_embedded_mirror(lab, mirroring, topic_name, tmp_path):
     """With Spark, as people run it."""
     mirroring.create(topic_name)
@@ -410,6 +416,69 @@ def test_a_file_leads_to_the_rest_api_of_the_mirror_and_all_obey_what_is_held(fl
         second.close()
 
 
+def test_a_failover_over_rest_stops_the_mirror_that_carries_it_out_and_moves_groups(
+    flows, mirroring, topic_name
+):
+    topic = flows.create("A1")
+    remote = f"A1.{topic}"
+    flows.write(topic, b"1", b"2", b"3")
+    for client in (mirroring.source, mirroring.target):
+        await_groups(GroupClient(client), topic_name)
+    flows.commit(topic_name, topic, 2)
+    keys = {"groups": topic_name, "heliograph.rest.changes": "true"}
+    mirror = flows.start("A1", **keys)
+    flows.await_values("A1", topic, b"1", b"2", b"3")
+    wait_for(lambda: [g.group for g in mirror.snapshot().flow(FIRST).groups] == [topic_name])
+    server = serve_flows(flows.config("A1", **keys), "127.0.0.1:0", mirror, Loggers(mirror))
+    server.start()
+    port = server.addresses[0].port
+
+    def ask(method, what, **body):
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+            connection.request(
+                method, f"/heliograph/v1/flows/{quote(FIRST)}/{what}",
+                json.dumps(body) if body else None,
+                {"Content-Type": "application/json"} if body else {},
+            )  # fmt: skip
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    def done():
+        _, found = ask("GET", "handover")
+        return found["run"]["ended"] and found
+
+    try:
+        assert ask("GET", "handover")[1]["handover"] is None
+        status, plan = ask("GET", "failover")
+        assert (status, plan["topics"], plan["at_risk"]["records"]) == (200, [topic], 0), plan
+        assert [r["code"] for r in plan["refusals"]] == ["failover.source-healthy"]
+        assert [(g["group"], g["reason"]) for g in plan["groups"]] == [(topic_name, "")]
+        status, refused = ask("POST", "failover", confirm=FIRST)
+        assert (status, "nothing has to be lost" in refused["message"]) == (409, True), refused
+        assert flows.state(FIRST, COPYING) is FlowState.RUNNING
+        status, begun = ask("POST", "failover", confirm=FIRST, force=True)
+        assert status == 202, begun
+        wait_for(done)
+        run, noted = done()["run"], done()["handover"]
+        assert run["error"] is None, run
+        assert noted["steps"] == list(STEPS)
+        assert noted["ended"] is not None
+        # Its own mirror said that it rests, and does.
+        said = {p["step"]: p["text"] for p in run["progress"] if p["phase"] == "done"}
+        assert str(os.getpid()) in said["stop"], said
+        wait_for(lambda: "failed over to B" in flows.life(FIRST, COPYING).reason)
+        assert flows.state(FIRST) is FlowState.PAUSED
+        [group] = run["report"]["groups"]
+        assert (group["moved"], group["offsets"]) == (True, {f"{remote}-0": 2})
+        flows.write(topic, b"4")
+        wait_for(lambda: mirror.snapshot().flow(FIRST).lag_records == 1)
+        assert flows.mirrored("A1", topic) == [b"1", b"2", b"3"]
+        assert [r["kind"] for r in done()["rehearsals"]] == ["failover"]
+    finally:
+        server.close()
+
+
+@pytest.mark.full
 def test_a_restart_through_kafka_is_carried_out_once(flows, tmp_path):
     one = flows.create("A1")
     mirror = flows.start("A1")

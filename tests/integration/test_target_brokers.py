@@ -124,6 +124,7 @@ def test_f31_a_stopped_target_broker_stops_only_its_partitions(flow, topic_name)
     assert flow.proof(topic_name).identical
 
 
+@pytest.mark.full
 def test_a_stopped_ledger_leader_holds_back_only_what_needs_the_ledger(flow, topic_name):
     """Broker 1 leads the ledger, broker 2 the copies."""
     dense, gappy = f"{topic_name}-dense", f"{topic_name}-gappy"
@@ -219,6 +220,7 @@ def test_f33_too_few_replicas_are_waited_for_and_named(flow, topic_name):
     flow.assert_ledger_is_exact(topic_name)
 
 
+@pytest.mark.full
 def test_what_replicas_lack_is_waited_for_before_more_is_written(flow, topic_name):
     """The leader has it, nobody can read it, and nobody remembers who wrote it."""
     follower = flow.lab["B"].broker(2)

@@ -531,6 +531,7 @@ def test_topics_plan_says_what_the_target_would_refuse(pair, topic_name):
     assert "cluster B has 1 broker(s)" in output
 
 
+@pytest.mark.full
 def test_topics_plan_needs_no_mirror_to_have_run(lab_factory, tmp_path):
     fresh = lab_factory()
     p = Pair(fresh, tmp_path, topics="orders")

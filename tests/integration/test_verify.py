@@ -172,6 +172,7 @@ def test_nothing_mirrored_is_not_called_identical(mirroring, verify, topic_name)
     )
 
 
+@pytest.mark.full
 def test_verify_while_mirroring_runs(mirroring, verify, topic_name):
     mirroring.create(topic_name, 2)
     stopped = threading.Event()

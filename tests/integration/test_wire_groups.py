@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from mirroring import wait_for
@@ -17,6 +17,7 @@ from heliograph.wire.groups import Committed, GroupClient, ListedGroup
 
 #: As a broker of Kafka 2.4 has them.
 OLD = {
+    DeleteGroupsRequest: 1,
     ListGroupsRequest: 2,
     DescribeGroupsRequest: 4,
     FindCoordinatorRequest: 2,
@@ -80,6 +81,9 @@ def test_all_there_is_to_ask_about_groups(client, parts, age):
     assert (listed.failures, listed.all_visible) == ([], True)
     kind, state = ("classic", "Empty") if age == "new" else ("", "")
     assert listed.groups[names[0]] == ListedGroup(names[0], kind, "", state)
+    gone = client.delete([names[0], absent])
+    assert (gone.errors, gone.found) == ({}, {names[0]: None, absent: None})
+    assert client.committed(names[:2]).found == {names[0]: {}, names[1]: offsets[names[1]]}
 
 
 def test_a_coordinator_that_moved_is_looked_for_again(client, parts, mirroring):

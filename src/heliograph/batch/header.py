@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from heliograph.batch.crc import MAX_UNREAD_BYTES, crc32c, restamped
 from heliograph.batch.framing import MAGIC_AT, batch_end
+from heliograph.model import Guard
 
 HEADER_BYTES = 61
 _MAGIC = 2
@@ -107,6 +108,16 @@ def batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
             header = header_at(records, position)
         yield header, records[position:following]
         position = following
+
+
+def is_guarded(header: BatchHeader, guard: Guard) -> bool:
+    """Whether a batch came from where it would go. Of magic 2: nobody signs older ones."""
+    return (
+        header.magic >= _MAGIC
+        and header.producer_id in guard.producer_ids
+        and header.base_offset >= guard.since
+        and not header.control
+    )
 
 
 def crc_matches(header: BatchHeader, batch: memoryview) -> bool:

@@ -4,7 +4,7 @@
 - merge: small neighbours;
 - re-encode: holes left by compaction, a start inside the batch, LogAppendTime, magic 0 and 1, more
   than the target accepts, records to leave out;
-- skip: control markers, aborted data, empty batches.
+- skip: control markers, aborted data, empty batches, what came from the target.
 
 Runs in executors. Pure: no I/O; the caller turns the pieces into writes.
 """
@@ -32,6 +32,7 @@ from heliograph.batch.pieces import (
     PASSED,
     AbortedTransactions,
     CorruptBatch,
+    Guarded,
     NewEpoch,
     Piece,
     Refused,
@@ -43,13 +44,14 @@ from heliograph.batch.rewrite import MERGED_BYTES, merge, rewrite
 _UNREAD_FROM_BYTES = 8 << 10
 #: Base offset and length, which length does not count.
 _PREFIX_BYTES = 12
-_EPOCH_AT, _MAGIC_AT = 12, 16
+_EPOCH_AT, _MAGIC_AT, _PRODUCER_AT = 12, 16, 43
 _MAGIC = 2
 _PREFIX = struct.Struct(">qi")
 _ALIKE_AT_ONCE = 4096
 #: So many of one size in a row are more than a coincidence.
 _STREAK = 8
 _read_length = struct.Struct(">i").unpack_from
+_read_long = struct.Struct(">q").unpack_from
 
 
 def pieces(
@@ -58,13 +60,13 @@ def pieces(
     aborted: list[tuple[int, int]],
     rules: Rules,
     epoch: int = -1,
-) -> Iterator[Piece | Refused | NewEpoch | int]:
+) -> Iterator[Piece | Refused | Guarded | NewEpoch | int]:
     """Cut a fetch answer into pieces to write, from offset ``start`` on.
 
-    Yields a Piece for data, Refused for a record that the target does not take, NewEpoch before
-    what was written in another leader epoch than ``epoch`` or what came before, or an int: the
-    offset to go on from. The CRC of a large batch is left to the target's judgement, unless that
-    refused one lately (``rules.suspicious``).
+    Yields a Piece for data, Refused for a record that the target does not take, Guarded for a batch
+    that came from there, NewEpoch before what was written in another leader epoch than ``epoch`` or
+    what came before, or an int: the offset to go on from. The CRC of a large batch is left to the
+    target's judgement, unless that refused one lately (``rules.suspicious``).
 
     Raises:
         CorruptBatch: after everything before the damage was yielded.
@@ -73,6 +75,7 @@ def pieces(
     position, end = 0, len(records)
     # Up to here, neighbours are not merged: they expand to too much.
     apart = 0
+    guarded = bool(rules.guard)
     while position + HEADER_BYTES <= end:
         following = position + _PREFIX_BYTES + _read_length(records, position + 8)[0]
         magic = records[position + _MAGIC_AT]
@@ -85,6 +88,15 @@ def pieces(
         if found != epoch and found >= 0:
             epoch = found
             yield NewEpoch(epoch)
+        if guarded and not legacy and _is_guarded(records, position, rules):
+            header = header_at(records, position)
+            # Nothing is left out on the word of a header that is damaged.
+            if not crc_matches(header, records[position:following]):
+                raise _mismatch(header)
+            position = following
+            if header.last_offset >= start:
+                yield Guarded(header.last_offset + 1)
+            continue
         if legacy or (following - position <= rules.small_bytes and position >= apart):
             most = min(end, position + min(MERGED_BYTES, rules.max_bytes))
             behind, last = _behind_small(records, position, following, most, rules.small_bytes)
@@ -92,6 +104,8 @@ def pieces(
                 behind = _behind_format(records, position, behind, magic)
             elif _epoch_of(records, last, epoch) != epoch:
                 behind = _behind_epoch(records, position, behind, epoch)
+            if guarded:
+                behind = _before_guarded(records, following, behind, rules)
             if behind > following or legacy:
                 region = records[position:behind]
                 try:
@@ -181,6 +195,24 @@ def _behind_format(records: memoryview, position: int, end: int, magic: int) -> 
             break
         position += _PREFIX_BYTES + _read_length(records, position + 8)[0]
     return position
+
+
+def _is_guarded(records: memoryview, position: int, rules: Rules) -> bool:
+    """Whether the batch (magic 2) at ``position`` came from the target."""
+    return (
+        _read_long(records, position + _PRODUCER_AT)[0] in rules.guard
+        and _read_long(records, position)[0] >= rules.guard_since
+    )
+
+
+def _before_guarded(records: memoryview, position: int, end: int, rules: Rules) -> int:
+    """Where the first batch from ``position`` on begins that came from the target; else ``end``."""
+    while position < end:
+        modern = records[position + _MAGIC_AT] >= _MAGIC
+        if modern and _is_guarded(records, position, rules):
+            break
+        position += _PREFIX_BYTES + _read_length(records, position + 8)[0]
+    return min(position, end)
 
 
 def _behind_small(

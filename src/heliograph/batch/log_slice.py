@@ -9,9 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from heliograph.batch.header import batches
+from heliograph.batch.header import batches, is_guarded
 from heliograph.batch.pieces import AbortedTransactions
 from heliograph.batch.records import decode
+from heliograph.model import Guard
 
 __all__ = ["LogSlice"]
 
@@ -49,17 +50,22 @@ class LogSlice:
         aborted: list[tuple[int, int]],
         until: int | None = None,
         most: int | None = None,
+        guard: Guard | None = None,
     ) -> int:
         """Add what a fetch answered; returns where to read on.
 
         Not records from ``until`` on, and not more once there are ``most``. Aborted records are
-        left out if the answer named them, as it does for ``read_committed``.
+        left out if the answer named them, as it does for ``read_committed``; so is what ``guard``
+        names.
         """
         transactions = AbortedTransactions(aborted)
         for header, batch in batches(records):
             # Before magic 2, a header says nothing but where it begins.
             modern = header.magic >= 2
             following = header.last_offset + 1 if modern else header.base_offset
+            if modern and guard is not None and is_guarded(header, guard):
+                self.end = max(self.end, following)
+                continue
             if modern and (header.transactional or header.control):
                 self.transactional = True
                 if transactions.skips(

@@ -23,6 +23,8 @@ class Rules(NamedTuple):
         codec: of batches that are built anew; None: as on the source.
         suspicious: check every CRC, because the target refused one.
         refused: source offsets that the target does not take, and why.
+        guard: producer ids whose batches are skipped from offset ``guard_since`` on: the target has
+            them.
     """
 
     small_bytes: int = 4 << 10
@@ -31,6 +33,8 @@ class Rules(NamedTuple):
     codec: int | None = None
     suspicious: bool = False
     refused: Mapping[int, str] = {}
+    guard: frozenset[int] = frozenset()
+    guard_since: int = 0
 
 
 #: The lanes that a batch can take (`heliograph.batch.lanes`), in the order of their numbers.
@@ -63,6 +67,12 @@ class Refused(NamedTuple):
     record: Record
     reason: str
     curable: bool = True
+
+
+class Guarded(NamedTuple):
+    """A batch that came from the target; reading goes on at ``next_offset``."""
+
+    next_offset: int
 
 
 class NewEpoch(NamedTuple):

@@ -25,6 +25,8 @@ from heliograph.errors import StartError
 from heliograph.wire.cluster import ClusterClient
 
 log = logging.getLogger(__name__)
+_SILENT = logging.Logger("nobody reads this")
+_SILENT.addHandler(logging.NullHandler())
 
 #: How long a stop waits for the claim's last record. Without it the next mirror waits for the
 #: silence of this one.
@@ -45,7 +47,7 @@ class FlowClaim:
     thread when this mirror has taken the flow over from another one, or has lost it to another one.
     It is not called for the first outcome, which `begin` leaves in `holds` and `stands_by`.
     ``silent`` is that of `Ownership`; it is called in the claim's thread and by `begin`. ``rest``
-    are the addresses of this mirror's REST API.
+    are the addresses of this mirror's REST API. A claim of a command is ``quiet``: it logs nothing.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class FlowClaim:
         changed: Callable[[], None],
         silent: Callable[[Process], bool] = nobody,
         rest: Sequence[str] = (),
+        *,
+        quiet: bool = False,
     ) -> None:
         here = this_process()
         now_ms = int(time.time() * 1000)
@@ -68,6 +72,7 @@ class FlowClaim:
         self._part = Ownership(
             registry.claims, me, lambda process: is_gone(process, here), registry.new_id, silent
         )
+        self._log = _SILENT if quiet else log
         self._told: Standing | None = None
         self._owned = False
         self._in_doubt = False
@@ -77,6 +82,11 @@ class FlowClaim:
         )
 
     # -- asked by others ----------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Of the claim as it stands now; another one after it was lost."""
+        return self._part.me.id
 
     @property
     def holds(self) -> bool:
@@ -122,8 +132,9 @@ class FlowClaim:
         wait = self._part.waits(_clock())
         if wait and self._part.ahead is None:
             why = ", ".join(sorted(set(self._part.verdicts.values()))) or "by others"
-            log.info("%s: another mirror was removed: %s; beginning in %.0f s", self._flow, why,
-                     wait)  # fmt: skip
+            self._log.info(
+                "%s: another mirror was removed: %s; beginning in %.0f s", self._flow, why, wait
+            )
         self._thread.start()
 
     def end(self) -> None:
@@ -168,7 +179,7 @@ class FlowClaim:
             try:
                 self._registry.tell(said.claims, said.ended)
             except Exception as error:  # noqa: BLE001 - the next mirror finds out by itself
-                log.debug("%s: the claim could not be given up: %s", self._flow, error)
+                self._log.debug("%s: the claim could not be given up: %s", self._flow, error)
         self._client.close()
 
     # -- saying what happens ------------------------------------------------------------------
@@ -179,7 +190,7 @@ class FlowClaim:
         if owned and not self._owned:
             successor = self._told = self._part.ahead
             by = f" ({described(successor.claim)})" if successor is not None else ""
-            log.warning(
+            self._log.warning(
                 "%s was taken over by another Heliograph%s, because this one was silent for too"
                 " long; it hands out no more leases and stands by",
                 self._flow, by,
@@ -188,7 +199,7 @@ class FlowClaim:
         elif self._owned and not owned:
             if self._told is not None:
                 why = self._part.verdicts.get(self._told.claim.id, "it has ended")
-                log.info(
+                self._log.info(
                     "%s: taking over from %s: %s", self._flow, described(self._told.claim), why
                 )
                 self._told = None
@@ -202,7 +213,7 @@ class FlowClaim:
         if self._part.established or owner is None:
             return
         if self._told is None or self._told.claim.id != owner.claim.id:
-            log.warning(
+            self._log.warning(
                 "%s is being mirrored by another Heliograph: %s; standing by, it takes over %.0f s"
                 " after that one falls silent",
                 self._flow, described(owner.claim), SILENT_SECONDS + CONFIDENT_SECONDS,
@@ -212,13 +223,13 @@ class FlowClaim:
     def _say_if_in_doubt(self, error: str) -> None:
         doubt = self._part.established and not self.holds
         if doubt and error and not self._in_doubt:
-            log.warning(
+            self._log.warning(
                 "%s: cannot see whether it is still this mirror's: %s; no new leases until it can",
                 self._flow, error,
             )  # fmt: skip
             self._in_doubt = True
         elif self._in_doubt and not doubt:
-            log.info("%s: still this mirror's; going on", self._flow)
+            self._log.info("%s: still this mirror's; going on", self._flow)
             self._in_doubt = False
 
 

@@ -32,6 +32,11 @@ def this_process() -> Process:
     return Process(socket.gethostname(), os.getpid(), boot, namespace, started)
 
 
+def tag_of(process: Process) -> str:
+    """A short text that names a process and no other one of its host's current boot."""
+    return f"{process.host}:{process.pid}:{process.started}"
+
+
 def is_gone(process: Process, here: Process) -> bool:
     """Whether a process that ran beside ``here`` has certainly ended.
 

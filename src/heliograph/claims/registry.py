@@ -17,9 +17,39 @@ from heliograph.claims.log import KIND, Claim, ClaimLog, claim_key, decode_claim
 from heliograph.ledger.codec import Signature, decode
 from heliograph.ledger.follower import LedgerFollower, View
 from heliograph.ledger.topic_log import Pair
+from heliograph.wire.cluster import ClusterClient
 
 _CLAIM = f"{KIND}/".encode()
 _SIGNATURE = b"signature/"
+
+
+class _AnyClaims(View):
+    """The claims of a pair of clusters, whatever their scope."""
+
+    def __init__(self) -> None:
+        self.claims = ClaimLog()
+
+    def forget(self) -> None:
+        """Begin again."""
+        self.claims = ClaimLog()
+
+    def take(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """One record of the topic."""
+        if key.startswith(_CLAIM):
+            claim_id = key.removeprefix(_CLAIM).decode()
+            claim = decode_claim(claim_id, value) if value is not None else None
+            self.claims.apply(offset, claim_id, claim)
+
+
+def longest_lease(client: ClusterClient, topic: str) -> float:
+    """How long leases of mirrors that have claims in a ledger last at most; 0: there are none.
+
+    Reads all of it. Raises WireError.
+    """
+    follower, found = LedgerFollower(client, topic), _AnyClaims()
+    follower.attach(found)
+    follower.refresh()
+    return max((s.claim.lease_seconds for s in found.claims.standing.values()), default=0.0)
 
 
 class Registry(View):

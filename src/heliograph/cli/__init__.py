@@ -36,6 +36,26 @@ _COMMANDS = {
         "restart_command",
         "Start a flow or parts of it anew.",
     ),
+    "failover": (
+        "heliograph.cli.failover",
+        "failover_command",
+        "The source is gone: let clients go on at the target.",
+    ),
+    "switchover": (
+        "heliograph.cli.switchover",
+        "switchover_command",
+        "Change the direction: clients go on at the target, without loss.",
+    ),
+    "failback": (
+        "heliograph.cli.failback",
+        "failback_command",
+        "The source is back: make it the standby of the cluster that took over.",
+    ),
+    "drill": (
+        "heliograph.cli.drill",
+        "drill_command",
+        "Rehearse a failover on copies of the groups; nothing in production changes.",
+    ),
     "health": (
         "heliograph.cli.health",
         "health_command",
@@ -61,6 +81,11 @@ _COMMANDS = {
         "heliograph.cli.groups",
         "groups_command",
         "Consumer groups, and where they stand on the target.",
+    ),
+    "offsets": (
+        "heliograph.cli.offsets",
+        "offsets_command",
+        "Where consumer groups start on the target; put them there.",
     ),
     "acls": ("heliograph.cli.acls", "acls_group", "What is copied of the source's ACLs."),
     "client": (

@@ -181,7 +181,7 @@ def _by_rest(rest: RestClient, order: Order, *, dry_run: bool) -> str:
     if not dry_run:
         rest.post(
             f"/flows/{order.flow}/{order.word}", part=",".join(order.parts),
-            topic=",".join(order.topics),
+            topic=",".join(order.topics), why=order.why,
         )  # fmt: skip
     return f"the mirror at {rest.url} will"
 
@@ -208,9 +208,14 @@ def _through_kafka(watched: Watched, order: Order, *, dry_run: bool) -> str:
             holds.hold(subjects, _who(), order.why)
         fresh = len(subjects) - len(held)
         return "all mirrors of the flow obey" if fresh else _already(holds, held)
+    waits = survey.config.standby and not holds.started and not order.topics
     if not dry_run:
+        if waits:
+            holds.start(_who())
         holds.lift(subjects)
-    return "all mirrors of the flow go on" if held else "nothing of it was paused through Kafka"
+    if held or waits:
+        return "all mirrors of the flow go on"
+    return "nothing of it was paused through Kafka"
 
 
 def _subjects(order: Order) -> Sequence[Subject]:

@@ -28,6 +28,7 @@ __all__ = [
     "clusters_argument",
     "console_for_tables",
     "file_argument",
+    "flow_of",
     "flow_option",
     "flows_of",
     "output_option",
@@ -78,6 +79,15 @@ def flows_of(file: Path, flow: str | None) -> Sequence[FlowConfig]:
     if not found:
         raise ConfigError("config.unknown-flow", f"{file} has no flow {flow}", f"it has {names}")
     return found
+
+
+def flow_of(file: Path, flow: str | None) -> FlowConfig:
+    """The one enabled flow of a file, or the one that is named; raises ConfigError."""
+    flows = flows_of(file, flow)
+    if len(flows) > 1:
+        choice = " or ".join(f"--flow '{f.flow}'" for f in flows)
+        raise ConfigError("config.which-flow", f"{file} has {len(flows)} flows", f"say {choice}")
+    return flows[0]
 
 
 @dataclass(frozen=True, slots=True)

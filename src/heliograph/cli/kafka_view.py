@@ -25,7 +25,7 @@ from heliograph.rest.settings import Role
 from heliograph.rest.streams import EventStreams
 from heliograph.service.events import EventBus
 from heliograph.service.history import History
-from heliograph.service.snapshot import FlowSnapshot, FlowState, Life, MirrorSnapshot
+from heliograph.service.snapshot import FlowSnapshot, MirrorSnapshot
 from heliograph.service.survey import FlowSurvey
 from heliograph.units import moment
 
@@ -56,7 +56,7 @@ class KafkaView:
         self._each(FlowSurvey.find_owner)
 
     def look(self) -> None:
-        """Find out also which topics there are; raises StartError if no flow could be asked."""
+        """Find out also which topics there are; raises StartError if no cluster tells anything."""
         self._each(FlowSurvey.look)
 
     def measure(self) -> None:
@@ -83,7 +83,9 @@ class KafkaView:
             list(pool.map(one, self.surveys))
         self._errors = errors
         self._latest.forget()
-        if errors and len(errors) == len(self.surveys):
+        # A target that answers tells of its flow, whatever has become of the source.
+        told = any(survey.orders is not None for survey in self.surveys.values())
+        if errors and len(errors) == len(self.surveys) and not told:
             raise next(iter(errors.values()))
 
     def owners(self) -> dict[str, Claim | None]:
@@ -124,9 +126,7 @@ class KafkaView:
     def _flow(self, name: str, survey: FlowSurvey) -> FlowSnapshot:
         if (error := self._errors.get(name)) is None:
             return survey.snapshot()
-        flow = survey.config.flow
-        life = Life(FlowState.FAILED, str(error), error.code, time.time())
-        return FlowSnapshot(name, flow.source, flow.target, life)
+        return survey.away(error)
 
 
 def _no_supervisor(flow: str) -> Commands:

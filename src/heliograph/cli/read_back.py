@@ -18,15 +18,16 @@ from heliograph.service.snapshot import (
     FlowState,
     Life,
     PartitionSnapshot,
+    RiskSnapshot,
     TopicSnapshot,
 )
 
-__all__ = ["flow_of", "partition_of", "topic_of"]
+__all__ = ["flow_of", "partition_of", "time_of", "topic_of"]
 
 #: Read on their own, or counted only.
 _OTHERS = {
     "life", "parts", "topics", "partitions", "jobs", "groups", "measured_at", "canary",
-    "paused_topics",
+    "paused_topics", "at_risk", "rto_measured_at",
 }  # fmt: skip
 _PLAIN = (str, int, float, type(None))
 
@@ -42,17 +43,26 @@ def flow_of(plain: Mapping[str, Any]) -> FlowSnapshot:
         **known,
         life=_life(plain["life"]),
         parts={name: _life(life) for name, life in plain.get("parts", {}).items()},
-        measured_at=_time(plain.get("measured_at")),
+        measured_at=time_of(plain.get("measured_at")),
         partitions=tuple(partition_of(p) for p in plain.get("troubled", ())),
         canary=_canary(plain["canary"]) if plain.get("canary") else None,
         paused_topics=plain.get("paused_topics", {}),
+        at_risk=_risk(plain["at_risk"]) if plain.get("at_risk") else None,
+        rto_measured_at=time_of(plain.get("rto_measured_at")),
     )
 
 
 def _canary(plain: Mapping[str, Any]) -> CanarySnapshot:
     return CanarySnapshot(
         plain.get("latency_seconds"), plain.get("skew_seconds"), plain.get("lost", 0),
-        _time(plain.get("seen_at")), plain.get("overdue", False),
+        time_of(plain.get("seen_at")), plain.get("overdue", False),
+    )  # fmt: skip
+
+
+def _risk(plain: Mapping[str, Any]) -> RiskSnapshot:
+    return RiskSnapshot(
+        plain.get("records"), plain.get("topics", 0), plain.get("seconds"),
+        plain.get("unmeasured", 0), time_of(plain.get("measured_at")),
     )  # fmt: skip
 
 
@@ -66,7 +76,7 @@ def _is_figure(value: object) -> bool:
 def _life(plain: Mapping[str, Any]) -> Life:
     return Life(
         FlowState(plain["state"]), plain.get("reason", ""), plain.get("code", ""),
-        _time(plain.get("since")), _time(plain.get("next_try")),
+        time_of(plain.get("since")), time_of(plain.get("next_try")),
     )  # fmt: skip
 
 
@@ -75,8 +85,8 @@ def partition_of(plain: Mapping[str, Any]) -> PartitionSnapshot:
     known = {name: plain[name] for name in PartitionSnapshot._fields if name in plain}
     return PartitionSnapshot(**known)._replace(
         state=PartitionState(plain["state"]),
-        since=_time(plain.get("since")),
-        next_try=_time(plain.get("next_try")),
+        since=time_of(plain.get("since")),
+        next_try=time_of(plain.get("next_try")),
     )
 
 
@@ -86,5 +96,6 @@ def topic_of(plain: Mapping[str, Any]) -> TopicSnapshot:
     return TopicSnapshot(**known)
 
 
-def _time(text: str | None) -> float:
+def time_of(text: str | None) -> float:
+    """Seconds since the epoch; 0 for null."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0

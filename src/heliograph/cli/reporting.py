@@ -34,6 +34,7 @@ from heliograph.service.events import (
     Event,
     EventBus,
     FlowEvent,
+    HandoverEvent,
     JobEvent,
     Notice,
     Published,
@@ -94,6 +95,7 @@ _KINDS = {
     JobEvent: "job",
     EngineEvent: "engine",
     StartStep: "start",
+    HandoverEvent: "handover",
     Notice: "notice",
 }
 

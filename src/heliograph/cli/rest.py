@@ -17,8 +17,8 @@ _role = click.option(
     "--role",
     type=click.Choice([role.name.lower() for role in Role]),
     required=True,
-    help="viewer sees everything; operator also pauses, resumes, stops and restarts; admin also"
-    " creates, changes and deletes.",
+    help="viewer sees what is mirrored; operator also pauses, resumes, stops, restarts, and sees"
+    " what a failover would do; admin also creates, changes, deletes and fails over.",
 )
 
 

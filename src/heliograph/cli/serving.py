@@ -17,6 +17,7 @@ from heliograph.rest.health import Health
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.server import RestServer
 from heliograph.rest.settings import RestSettings
+from heliograph.service.handovers import FlowHandovers
 from heliograph.service.mirror import Mirror, Unready
 
 __all__ = ["serve_flows", "serve_worker"]
@@ -57,15 +58,19 @@ def serve_flows(
     settings = RestSettings.of(keys, listeners=[address], tls=tls)
     made: list[RestServer] = []
     herder = MirrorHerder(mirror, _worker_id(made), changeable=keys.changes, loggers=loggers)
-    made.append(_server(herder, settings, mirror, mirror.unready))
+    handovers = FlowHandovers(lambda flow: mirror.supervisor(flow).config, mirror.events)
+    made.append(_server(herder, settings, mirror, mirror.unready, handovers))
     return made[0]
 
 
 def _server(
-    herder: Herder, settings: RestSettings, mirror: Mirror, unready: Callable[[], list[Unready]]
-) -> RestServer:
+    herder: Herder, settings: RestSettings, mirror: Mirror, unready: Callable[[], list[Unready]],
+    handovers: FlowHandovers | None = None,
+) -> RestServer:  # fmt: skip
     mirror.history.start()
-    mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor, mirror.history)
+    mirrored = Mirrored(
+        mirror.snapshot, mirror.events, mirror.supervisor, mirror.history, handovers
+    )
     health = Health(mirror.pulse.stuck, unready)
     return RestServer(RestApp(herder, settings, mirrored, health), settings)
 

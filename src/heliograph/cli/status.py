@@ -12,13 +12,14 @@ from rich.text import Text
 
 from heliograph.cli.documents import echo_document
 from heliograph.cli.flows import console_for_tables, output_option
-from heliograph.cli.read_back import flow_of
+from heliograph.cli.read_back import flow_of, time_of
 from heliograph.cli.reporting import BAD_STATES, colour, copies, details, flow_table
 from heliograph.cli.watched import Watched, mirror_argument
 from heliograph.errors import StartError
+from heliograph.service.at_risk import recovery_words, risk_words
 from heliograph.service.snapshot import FlowSnapshot, FlowState
 from heliograph.shown import shown, shown_lines
-from heliograph.units import duration
+from heliograph.units import counted, duration
 
 __all__ = ["problems_of", "status_command", "status_of", "status_table"]
 
@@ -81,7 +82,7 @@ def _flow_status(watched: Watched, plain: dict[str, Any]) -> dict[str, Any]:
         more |= watched.kafka.about(flow.flow)
         if unmirrored := more["unmirrored"]:
             problems.append(
-                f"{_counted(len(unmirrored), 'topic')} not mirrored: {_some(unmirrored)}"
+                f"{counted(len(unmirrored), 'topic')} not mirrored: {_some(unmirrored)}"
             )
     return {**plain, "healthy": not problems, "problems": problems, **more}
 
@@ -98,24 +99,20 @@ def problems_of(flow: FlowSnapshot, failing: Sequence[dict[str, Any]]) -> list[s
         for name, life in lives.items()
         if life.state not in fine
     ]
-    found += [f"{_counted(n, 'partition')} {state}" for state, n in flow.states.items()
+    found += [f"{counted(n, 'partition')} {state}" for state, n in flow.states.items()
               if state in BAD_STATES]  # fmt: skip
     found += [f"topic {topic} {why}" for topic, why in sorted(flow.paused_topics.items())]
     if copies(flow) and flow.life.state in fine:
         if not flow.measured_at:
             found.append("its lag was not measured yet")
         elif flow.unmeasured:
-            found.append(f"the lag of {_counted(flow.unmeasured, 'partition')} is not known")
+            found.append(f"the lag of {counted(flow.unmeasured, 'partition')} is not known")
     found += [f"{job['description']}: {job['error']}" for job in failing]
     canary = flow.canary
     if canary is not None and canary.overdue and flow.life.state is FlowState.RUNNING:
         waits = duration(canary.latency_seconds or 0.0)
         found.append(f"canary lost: a probe has been on its way for {waits}")
     return found
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -132,6 +129,9 @@ def status_table(status: dict[str, Any], width: int) -> RenderableType:
     lines = [f"note: {mirror['note']}"] if mirror["note"] else []
     for flow, plain in zip(flows, status["flows"], strict=True):
         lines += [f"{flow.flow} {text}" for text in details(flow)]
+        if copies(flow):
+            at_risk = risk_words(flow, time_of(status["at"]))
+            lines.append(f"{flow.flow} {at_risk}; {recovery_words(flow)}")
         owner = plain.get("owner")
         if owner:
             text = f"mirrored by host {owner['host']}, pid {owner['pid']}, since {owner['since']}"
@@ -141,7 +141,7 @@ def status_table(status: dict[str, Any], width: int) -> RenderableType:
     lines += [text for text in status["problems"] if text.partition(": ")[2] not in told]
     worst = [colour(flow) for flow in flows]
     verdict = Text("healthy", "green") if status["healthy"] else Text(
-        f"not healthy: {_counted(len(status['problems']), 'problem')}",
+        f"not healthy: {counted(len(status['problems']), 'problem')}",
         "red" if "red" in worst else "yellow",
     )  # fmt: skip
     title = f"heliograph at {shown(where)}" if mirror["url"] else f"heliograph, {where}"

@@ -1,10 +1,13 @@
-"""Draws ``heliograph top``: a table of flows, topics or partitions, and what is chosen. Pure.
+"""Draws ``heliograph top``: a table of flows, topics or partitions, and what is chosen.
+
+Pure, but for the clock.
 
 All names and reasons are other people's text: they are shown, never obeyed (`heliograph.shown`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -15,9 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.cli.read_back import flow_of, partition_of, topic_of
-from heliograph.cli.reporting import BAD_STATES, age, colour, details, lag_of, roll_up
+from heliograph.cli.reporting import BAD_STATES, age, colour, copies, details, lag_of, roll_up
 from heliograph.cli.top_pages import Level, Page, Place
 from heliograph.cli.top_view import View
+from heliograph.service.at_risk import recovery_words, risk_words
 from heliograph.shown import shown
 from heliograph.units import amount, latency
 
@@ -180,7 +184,10 @@ def _count(figure: int | None) -> str:
 def _more_of(level: Level, plain: Mapping[str, Any]) -> list[str]:
     """What the columns have no room for."""
     if level is Level.FLOWS:
-        return details(flow_of(plain))
+        flow = flow_of(plain)
+        if not copies(flow):
+            return details(flow)
+        return [f"{risk_words(flow, time.time())}; {recovery_words(flow)}", *details(flow)]
     if level is Level.TOPICS:
         return [f"{plain['topic']} is {plain['target_topic']} on the target"]
     p = partition_of(plain)

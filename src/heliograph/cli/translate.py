@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from heliograph.cli.flows import asking_clusters, flow_option, flows_of, output_option
+from heliograph.cli.flows import asking_clusters, flow_of, flow_option, output_option
 from heliograph.client.offsets import FlowOffsets
-from heliograph.errors import ConfigError
 
 __all__ = ["translate_command"]
 
@@ -36,15 +35,13 @@ def translate_command(
     """Translate offsets of a partition between the clusters of a flow of FILE, exactly.
 
     An offset is where a consumer goes on: the answer is the same record on the other side, or the
-    next one that was mirrored. Asks the target only, so it works while the source is down.
+    next one that was mirrored. Asks the target only, so it works while the source is down. Where
+    both clusters have the topic under one name, and a flow goes in the opposite direction, the
+    source is asked for that flow's ledger; without it the answer says what it takes for granted.
 
     Exits with 1 if an offset cannot be translated.
     """
-    flows = flows_of(file, flow)
-    if len(flows) > 1:
-        choice = " or ".join(f"--flow '{f.flow}'" for f in flows)
-        raise ConfigError("config.which-flow", f"{file} has {len(flows)} flows", f"say {choice}")
-    config = flows[0]
+    config = flow_of(file, flow)
     with asking_clusters(), FlowOffsets(config) as translator:
         across = translator.to_source if reverse else translator.to_target
         found = {offset: across(topic, partition, offset) for offset in offsets}

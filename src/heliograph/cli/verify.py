@@ -22,13 +22,15 @@ from heliograph.cli.flows import (
     flows_of,
     output_option,
 )
+from heliograph.cli.patterns import PatternType
 from heliograph.cli.verify_html import as_html
 from heliograph.cli.verify_progress import watching
-from heliograph.cli.verify_text import as_json, print_text, private_file
+from heliograph.cli.verify_text import as_json, print_text
 from heliograph.config import FlowConfig
-from heliograph.config.key import BoundedPattern, compile_pattern
+from heliograph.config.key import BoundedPattern
 from heliograph.errors import HeliographError, StartError
 from heliograph.jvm.java import find_java
+from heliograph.pages import private_file
 from heliograph.service.engine import Engine
 from heliograph.service.verification import Verification
 from heliograph.verify.report import DIFFERENT, UNPROVEN, UNVERIFIED, Report
@@ -61,24 +63,10 @@ class _Span(click.ParamType[tuple[int | None, int | None]]):
         return begin, end
 
 
-class _Pattern(click.ParamType[BoundedPattern]):
-    """A regular expression."""
-
-    name = "REGEX"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> BoundedPattern:
-        try:
-            return compile_pattern(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @click.command()
 @file_argument
 @flow_option
-@click.option("--topic", "topics", type=_Pattern(), multiple=True,
+@click.option("--topic", "topics", type=PatternType(), multiple=True,
               help="Only source topics that this matches wholly; may be repeated.")  # fmt: skip
 @click.option("--range", "span", type=_Span(),
               help="Only these source offsets of one topic, TO not included.")  # fmt: skip

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jinja2 import Environment, PackageLoader
-
 from heliograph.cli.verify_text import remarks, where
+from heliograph.pages import page
 from heliograph.verify.report import Report, result_of
 
 __all__ = ["as_html"]
@@ -14,17 +13,10 @@ __all__ = ["as_html"]
 
 def as_html(reports: Iterable[Report]) -> str:
     """One page for all flows. Whatever others named is escaped."""
-    pages = Environment(
-        loader=PackageLoader("heliograph.cli", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    pages.filters["count"] = "{:,}".format
-    pages.filters["mb"] = lambda size: f"{size / 1e6:,.1f}"
-    return pages.get_template("verify.html").render(
-        reports=list(reports), figures=_figures, remarks=remarks, result_of=result_of, where=where
-    )
+    return page(
+        "verify.html", reports=list(reports), figures=_figures, remarks=remarks,
+        result_of=result_of, where=where,
+    )  # fmt: skip
 
 
 def _figures(report: Report) -> dict[str, str]:
@@ -48,5 +40,7 @@ def _figures(report: Report) -> dict[str, str]:
         "quarantined": totals.quarantined,
         "timestamps not compared": totals.untimed,
         "of other flows": totals.others.total(),
+        "came from the target": totals.returned,
+        "began on the target": totals.own,
     }
     return figures | {name: f"{count:,}" for name, count in some.items() if count}

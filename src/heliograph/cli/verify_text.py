@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from heliograph.pages import private_file
 from heliograph.verify.model import Difference, Gone, Kind
 from heliograph.verify.report import PartitionReport, Report, Totals, result_of
 
-__all__ = ["as_json", "gone_text", "print_text", "private_file", "remarks", "where"]
+__all__ = ["as_json", "gone_text", "print_text", "remarks", "where"]
 
 _COLORS = {0: "green", 1: "red", 2: "yellow", 3: "yellow"}
 #: Remarks of so many partitions are shown; the others are in the other forms of the report.
 _MOST_REMARKS = 20
-
-
-def private_file(path: Path) -> TextIO:
-    """A file for records of others: only this user reads it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.fchmod(descriptor, 0o600)
-    return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
 def print_text(reports: Sequence[Report], path: Path | None) -> None:
@@ -221,6 +213,8 @@ def _totals(totals: Totals) -> dict[str, object]:
         "deleted_on_target": totals.deleted,
         "never_to_be_mirrored": totals.never,
         "other_flows": dict(totals.others),
+        "came_from_target": totals.returned,
+        "began_on_target": totals.own,
         "compacted": totals.compacted,
         "quarantined": totals.quarantined,
         "timestamps_not_compared": totals.untimed,

@@ -1,7 +1,9 @@
 """Offsets of a flow's source as offsets of its target and back, from the ledger.
 
-Needs the target only: it answers while the source is gone, which is when it is asked. Runs in
-commands and in other people's programs.
+Needs the target only: it answers while the source is gone, which is when it is asked. Where records
+could have come back from the target, because names are the same on both sides, the source is asked
+for the ledger of the opposite direction, if it is there. Runs in commands and in other people's
+programs.
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ from typing import Self
 from heliograph.config import FlowConfig
 from heliograph.errors import HeliographError
 from heliograph.ledger.codec import Place
+from heliograph.ledger.reverse import ReverseFlow, loops, without_reverse
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.translation import MirroredPartition, Translation, Translator
 from heliograph.model import TopicPartition
 from heliograph.policy import ledger_topic, policy_from
 from heliograph.wire.cluster import ClusterClient
-from heliograph.wire.errors import ConnectionFailed
+from heliograph.wire.errors import ConnectionFailed, WireError
 from heliograph.wire.metadata import Metadata
 
 __all__ = ["FlowOffsets", "TranslationError"]
 
 _PATIENCE_SECONDS = 10.0
+#: The source may be gone: it is asked, not waited for.
+_SOURCE_SECONDS = 5.0
 
 
 class TranslationError(HeliographError):
@@ -44,7 +49,13 @@ class FlowOffsets:
         self._client = ClusterClient(config.target_admin, f"{config.flow}|translate")
         self._topic = ledger_topic(config.flow.source)
         self._ledger = LedgerStore(self._client, self._topic)
-        self._translator = Translator(self._client, self._ledger)
+        self._source = ClusterClient(
+            config.source_admin, f"{config.flow}|translate", request_timeout=_SOURCE_SECONDS
+        )
+        self._reverse: ReverseFlow | None = None
+        self._translator = Translator(
+            self._client, self._ledger, self._source, lambda: self._reverse
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -55,6 +66,7 @@ class FlowOffsets:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+        self._source.close()
 
     def remote_topic(self, topic: str) -> str:
         """The target's name of a source topic."""
@@ -83,13 +95,34 @@ class FlowOffsets:
         target = TopicPartition(remote, partition)
         target_id = metadata.topics[remote].topic_id
         self._ledger.refresh()
+        here, away = self._look_back(topic)
         places = self._ledger.generations(topic, partition, target_id)
         # Nothing mirrored yet: a place that nobody has written about says so.
-        wanted = places or [Place(topic, partition, uuid.UUID(int=0), target_id)]
-        found = self._translator.look(metadata, dict.fromkeys(wanted, target))
+        known = here.topics.get(topic) if here is not None else None
+        source_id = known.topic_id if known is not None else uuid.UUID(int=0)
+        wanted = places or [Place(topic, partition, source_id, target_id)]
+        found = self._translator.look(metadata, dict.fromkeys(wanted, target), here, away)
         if len(found) < len(wanted):
             raise ConnectionFailed(f"the leader of {target} on {self._flow.target} does not answer")
         return [found[place] for place in wanted]
+
+    def _look_back(self, topic: str) -> tuple[Metadata | None, str]:
+        """The source's topics, if a flow in the opposite direction may have a part in this one.
+
+        If so, and the source does not answer, also what follows from that.
+        """
+        flow = self._flow
+        if not loops(self._policy, topic, flow.source, flow.target):
+            return None, ""
+        try:
+            here = self._source.metadata()
+            if self._reverse is None:
+                self._reverse = ReverseFlow(self._source, self._client.cluster_id())
+            self._reverse.look(here)
+        except WireError as error:
+            self._reverse = None
+            return None, without_reverse(flow, f"does not tell it ({error})")
+        return here, ""
 
     def _require(self, metadata: Metadata, topic: str, partition: int) -> None:
         remote, there = self.remote_topic(topic), self._flow.target

@@ -21,12 +21,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from re import _constants as op
-from re import _parser as parser
+from importlib import import_module
 from string import ascii_letters, digits
 from typing import Any
 
 __all__ = ["first_slow"]
+
+# Python's own parser of expressions; no type stubs know it.
+op: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
 
 #: Names are made of these, and of what the expression itself mentions. The exclamation mark stands
 #: for whatever else a group's name may have.

@@ -256,11 +256,28 @@ class FlowSettings:
         "A partition that is behind and has not moved for this long is stalled, whatever its task"
         " says.", default="60", minimum=1,
         shown=_OWN_KEY)
+    standby = _flag(
+        "heliograph.standby",
+        "The flow is connected and ready, but copies nothing until a switchover or a failback"
+        " starts it, or 'heliograph resume'. For the way back of a standby cluster.",
+        default="false",
+        shown=_OWN_KEY)
     canary_interval_seconds = _int(
         "heliograph.canary.interval.seconds",
         "How often a heartbeat is followed from the source to the target, to measure the latency"
         " of the flow; 0: never. It only reads, and needs heartbeats on the source.", default="5",
         minimum=0,
+        shown=_OWN_KEY)
+    drill_interval_seconds = _int(
+        "heliograph.drill.interval.seconds",
+        "How often the mirror that has the flow rehearses a failover, as 'heliograph drill' does;"
+        " 0: never. By the drills in the ledger, so a restart neither repeats nor delays one.",
+        default="0", minimum=0,
+        shown=_OWN_KEY)
+    drill_report = _text(
+        "heliograph.drill.report",
+        "A folder where each of these drills leaves its report, a page for the auditor; empty:"
+        " none.", default="", importance="low",
         shown=_OWN_KEY)
     own_ledger_topic_replication_factor = _int(
         "heliograph.ledger.topic.replication.factor",

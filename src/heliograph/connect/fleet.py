@@ -100,6 +100,8 @@ class Fleet:
             connector.supervisor = self._mirror.launch(
                 connector.name, plan.flow, [plan.part], admit=self._admit(connector),
                 positions=PositionsStore(self._worker.client, plan.offsets_topic, connector.name),
+                # Before it has begun: a paused connector has the tasks that it had before.
+                paused=stored.target is Initial.PAUSED,
             )  # fmt: skip
         supervisor = connector.supervisor
         # Said once: a command makes what failed be tried at once.

@@ -24,15 +24,11 @@ from heliograph.connect.fold import StoredConnector
 from heliograph.connect.records import offset_key
 from heliograph.connect.storage import StorageTopics
 from heliograph.connect.worker_config import WorkerConfig
-from heliograph.control.topics import internal as internal_topics
+from heliograph.control.moves import NoSuchOffset, set_positions
 from heliograph.errors import HeliographError
-from heliograph.ledger.flow_ledger import FlowLedger
-from heliograph.ledger.moves import decide_moves
 from heliograph.mm2.connect_json import hash_map_order
 from heliograph.model import TopicPartition
-from heliograph.policy import ledger_topic
 from heliograph.service.snapshot import CHECKPOINTS, COPYING
-from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError
 
@@ -97,38 +93,11 @@ class OffsetChanges:
             ClusterClient(flow.target_admin, name, request_timeout=_TIMEOUT_SECONDS) as target,
         ):
             try:
-                moves = _within(flow, source, positions)
-                internal_topics.ensure(flow, source, target)
-                ledger = FlowLedger(target, ledger_topic(flow.flow.source))
-                ledger.memory.refresh()
-                decide_moves(ledger.memory, moves)
+                set_positions(flow, source, target, positions)
+            except NoSuchOffset as error:
+                raise ConnectError(400, error.args[0]) from error
             except (WireError, HeliographError) as error:
                 raise ConnectError(500, str(error)) from error
-
-
-def _within(
-    flow: FlowConfig, source: ClusterClient, positions: Mapping[TopicPartition, int | None]
-) -> dict[TopicPartition, int]:
-    """The positions as offsets of the source; 400 if it has no such partition or offset."""
-    metadata = source.metadata(sorted({p.topic for p in positions}))
-    starts = admin.list_offsets(source, metadata, positions, admin.EARLIEST)
-    ends = admin.list_offsets(source, metadata, positions, admin.LATEST)
-    found: dict[TopicPartition, int] = {}
-    for p, wanted in positions.items():
-        if p not in starts or p not in ends:
-            if wanted is None:
-                continue  # It is gone, and so is what there was to forget.
-            raise ConnectError(400, f"cluster {flow.flow.source} has no partition {p}")
-        first = ends[p] if flow.auto_offset_reset == "latest" else starts[p]
-        position = first if wanted is None else wanted
-        if not starts[p] <= position <= ends[p]:
-            raise ConnectError(
-                400,
-                f"{p} of cluster {flow.flow.source} holds offsets {starts[p]} to {ends[p] - 1}:"
-                f" copying cannot go on behind offset {position - 1}",
-            )
-        found[p] = position
-    return found
 
 
 # -- MM2's checks -----------------------------------------------------------------------------

@@ -127,6 +127,8 @@ class Acknowledgements:
             if p.known is not None:
                 p.known = p.known._replace(target=p.ack_target)
                 self._notes.acknowledged(p, 0)
+            if p.looking:
+                self._drained(p)
             # Still alone, if it was: a marker is not written under the signature.
             if p.one_in_flight and p.queue:
                 self._links[p.target_leader].ready[p.target] = p

@@ -70,7 +70,8 @@ class Beginning:
             start, told = starts[p.source], says[p.target]
             generations = self._ledger.other_sources(p.place)
             try:
-                if told.end and not (generations or p.lease.shared or self._is_known(p)):
+                known_end = generations or p.lease.shared or p.paired
+                if told.end and not (known_end or self._is_known(p)):
                     outcomes[p.source] = self._unknown(p, told.end)
                     continue
             except WireError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from heliograph.ledger.epochs import UNKNOWN_EPOCH
+from heliograph.ledger.epochs import UNKNOWN_EPOCH, UNKNOWN_OFFSET, EpochMark
 from heliograph.ledger.runs import PartitionLedger
 from heliograph.wire.epochs import EpochEnd
 
@@ -39,13 +39,14 @@ class Divergence:
     @classmethod
     def at(cls, ledger: PartitionLedger, sequence: int, offset: int, epoch: int) -> Divergence:
         """The logs part at ``offset``, and ``sequence`` is that of the next record to mirror."""
-        first = max(ledger.sequence_of(offset), ledger.runs[0].sequence)
-        if first >= sequence:
+        # What was lost before, and was told of then, is not lost again.
+        gone = ledger.lasting(offset, sequence)
+        if not gone:
             end = ledger.target_of(sequence)
             return cls(offset, epoch, 0, offset, end, end)
-        last = sequence - 1
+        first, last = gone[0][0], gone[-1][-1]
         return cls(
-            offset, epoch, sequence - first, ledger.source_of(last) + 1,
+            offset, epoch, sum(map(len, gone)), ledger.source_of(last) + 1,
             ledger.target_of(first), ledger.target_of(last) + 1,
         )  # fmt: skip
 
@@ -58,10 +59,14 @@ def divergence(
     ``sequence`` is that of the next record, ``leader_epoch`` the leader's own. Returns None if the
     logs do not part, or if nothing is known that could tell; a text if the leader is behind.
     """
-    position, last = ledger.source_of(sequence), sequence - 1
-    if sequence <= ledger.runs[0].sequence or ledger.source_of(last) + 1 != position:
+    position, last = ledger.source_of(sequence), ledger.last_before(sequence)
+    if last is None or ledger.source_of(last) + 1 != position:
         # More was read than the last record: what is behind it is of the next one's epoch.
         last = sequence
+    until, announced = position, _last_announced(ledger)
+    if announced > sequence and ledger.epochs.at(announced) <= leader_epoch:
+        # What was announced and not written must be there, too: it is counted on.
+        last, until = announced, ledger.source_of(announced)
     epoch = ledger.epochs.at(last)
     if epoch in {UNKNOWN_EPOCH, leader_epoch} or leader_epoch == UNKNOWN_EPOCH:
         return None
@@ -70,7 +75,7 @@ def divergence(
             f"its leader is of epoch {leader_epoch}, but records of epoch {epoch} were mirrored:"
             " the broker is behind, or the cluster was set back to an older state"
         )
-    offset = position
+    offset, void = until, False
     while True:
         answer = yield epoch
         if answer.epoch < 0 or answer.offset < 0:
@@ -79,11 +84,28 @@ def divergence(
         behind = ledger.epochs.behind(answer.epoch, last)
         if answer.epoch == epoch or behind is None:
             break
-        first, epoch = behind
-        offset = min(offset, ledger.source_of(first))
-        if first > ledger.runs[0].sequence:
-            # What was read between two records is not known well enough to be kept.
-            offset = min(offset, ledger.source_of(first - 1) + 1)
+        mark, epoch = behind
+        offset = min(offset, _beginning(ledger, mark))
+        void = void or mark.sequence > sequence
         if epoch in {UNKNOWN_EPOCH, answer.epoch}:
             break
-    return Divergence.at(ledger, sequence, offset, epoch) if offset < position else None
+    if offset >= until and not void:
+        return None
+    return Divergence.at(ledger, sequence, min(offset, position), epoch)
+
+
+def _last_announced(ledger: PartitionLedger) -> int:
+    """The last sequence that a run or a mark begins at; nobody may have written that record."""
+    marks = ledger.epochs.marks
+    return max(ledger.runs[-1].sequence, marks[-1].sequence if marks else 0)
+
+
+def _beginning(ledger: PartitionLedger, mark: EpochMark) -> int:
+    """From which source offset on what was read is of the mark's epoch, or of a later one."""
+    record = ledger.source_of(mark.sequence)
+    if mark.source != UNKNOWN_OFFSET:
+        return min(record, mark.source)
+    if mark.sequence > ledger.runs[0].sequence:
+        # Between two records the epoch began somewhere: nothing of that can be kept.
+        return min(record, ledger.source_of(mark.sequence - 1) + 1)
+    return record

@@ -85,6 +85,12 @@ class Locator:
                 source.topics[p.source.topic].topic_id,
                 target.topics[p.target.topic].topic_id,
             )
+            guard = p.lease.guard
+            if guard is not None and not guard.is_about(p.place.target_id):
+                absent[p.source] = MustWait(
+                    f"{p.target.topic} was created anew on the target: the next lease knows what it"
+                    " lacks"
+                )
         return source, target, absent
 
     def _unseen(self, p: PartitionCopy, *, on_source: bool) -> PartitionError:

@@ -24,6 +24,8 @@ Runs in executors. Invariants:
   batches are numbered;
 - while ``tail_unread``, nobody has read what stands in the target's log behind what is known,
   because there was nothing to write; ``must_read_tail`` when there is;
+- ``looking`` when nothing is read before that was done;
+- ``guarded`` while the gap before the next record holds records that came from the target;
 - ``reached`` is where the log of the target topic ``reached_in`` ended, as far as is known; the
   fields ``foreign_...`` are what was found in it that is not ours, and what was told of that;
 - where gaps are filled, every batch holds consecutive source offsets, and a Gap stands before each
@@ -171,6 +173,8 @@ class PartitionCopy:
     known_in: Place | None = None
     tail_unread: bool = False
     must_read_tail: bool = False
+    looking: bool = False
+    guarded: bool = False
     active: bool = False
     reading: bool = False
     announcing: bool = False
@@ -265,6 +269,8 @@ class PartitionCopy:
         """A partition that has not been resumed yet."""
         source = lease.source
         rules = Rules(max_bytes=lease.max_bytes, one_run=lease.identical, codec=codec)
+        if lease.guard is not None:
+            rules = rules._replace(guard=lease.guard.producer_ids, guard_since=lease.guard.since)
         target = TopicPartition(lease.target_topic, source.partition)
         return cls(
             lease,
@@ -296,6 +302,7 @@ class PartitionCopy:
         self.announcing = self.overrun = False
         self.broken, self.ending, self.too_large = "", None, None
         self.tail_unread, self.active = False, True
+        self.looking = self.guarded = False
         self.resumes += 1
 
     def stage(self, runs: list[tuple[int, int]]) -> tuple[list[Run], int]:
@@ -308,18 +315,28 @@ class PartitionCopy:
         missing = 0
         for source, count in runs:
             if source != self.contiguous:
-                at = placed(
-                    source, self.contiguous, self.target_next, identical=self.lease.identical
-                )
+                # What the target has already is not made up for: those logs differ.
+                fill = self.lease.identical and not self.guarded
+                at = placed(source, self.contiguous, self.target_next, identical=fill)
                 missing, self.target_next = at - self.target_next, at
                 if count or not self._is_announced_behind(source):
                     announced.append(Run(self.sequence, source, self.target_next))
             if self.announced_ahead:
                 announced += self._contradictions(source, count)
-            self.contiguous = source + count
+            self.contiguous, self.guarded = source + count, False
             self.sequence += count
             self.target_next += count
         return announced, missing
+
+    def pass_guarded(self, position: int) -> None:
+        """What was read up to before ``position`` came from the target.
+
+        So that log has grown without us. If offsets were identical up to here, they may be behind
+        the gap, too: whoever writes next looks where the log ends.
+        """
+        self.position, self.guarded = position, True
+        if self.lease.identical and self.contiguous == self.target_next:
+            self.tail_unread = True
 
     def _is_announced_behind(self, source: int) -> bool:
         """Whether somebody who read further has announced the next record, at ``source`` or behind.
@@ -420,7 +437,8 @@ class PartitionCopy:
     @property
     def fills(self) -> bool:
         """See `fills_gaps`."""
-        return fills_gaps(self.contiguous, self.target_next, identical=self.lease.identical)
+        fill = self.lease.identical and not self.guarded
+        return fills_gaps(self.contiguous, self.target_next, identical=fill)
 
     @property
     def settled(self) -> bool:
@@ -428,6 +446,11 @@ class PartitionCopy:
         return self.active and not (
             self.queue or self.in_flight or self.announcing or self.shifting
         )
+
+    @property
+    def paired(self) -> bool:
+        """Whether the flow in the opposite direction mirrors from the target partition."""
+        return self.lease.guard is not None and self.lease.guard.paired
 
     @property
     def _mirrored_to(self) -> int:

@@ -15,7 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.batch.lanes import pieces
-from heliograph.batch.pieces import SKIPPED, CorruptBatch, NewEpoch, Piece, Refused
+from heliograph.batch.pieces import (
+    SKIPPED,
+    CorruptBatch,
+    Guarded,
+    NewEpoch,
+    Piece,
+    Refused,
+)
 from heliograph.copy.announcing import Announcer, Work
 from heliograph.copy.background import Background
 from heliograph.copy.broker_link import BrokerLink, ask_others, throttle
@@ -25,7 +32,7 @@ from heliograph.copy.partition import Gap, Outgoing, PartitionCopy, gaps
 from heliograph.copy.unresponsive_brokers import SILENT_SECONDS
 from heliograph.copy.writing import TargetSide
 from heliograph.errors import PartitionError
-from heliograph.ledger.epochs import EpochMark
+from heliograph.ledger.epochs import UNKNOWN_EPOCH, EpochMark
 from heliograph.model import TopicPartition
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import (
@@ -132,6 +139,12 @@ class SourceSide:
     def want_more(self, p: PartitionCopy) -> None:
         """Read on, unless enough is queued or all that the lease asks for was read."""
         session = self.links[p.source_leader].session
+        if p.looking:
+            p.reading = False
+            session.drop(p.source)
+            if p.settled:
+                self._look_first(p)
+            return
         if p.ending is not None:
             # What could be read before it is mirrored first.
             p.reading = False
@@ -231,12 +244,16 @@ class SourceSide:
                 continue
             if fetched.error != NONE:
                 self._refused(p, fetched.error)
-            elif p.tail_unread and fetched.records:
-                p.must_read_tail = True
-                self._state.disturb(p, f"looking at {p.target} before it is written", pause=False)
+            elif p.tail_unread and fetched.records and p.lease.guard is None:
+                self._look_first(p)
             else:
                 works.append(Work(p, fetched))
         self._advance(works)
+
+    def _look_first(self, p: PartitionCopy) -> None:
+        """There is something to write: resume, and read what stands in the target's log."""
+        p.must_read_tail = True
+        self._state.disturb(p, f"looking at {p.target} before it is written", pause=False)
 
     @property
     def has_work(self) -> bool:
@@ -318,6 +335,9 @@ class SourceSide:
             rules = rules._replace(small_bytes=_FAR_SMALL_BYTES)
         signature, read_ms = self._state.context.producer_id, int(time.time() * 1000)
         for piece in pieces(fetched.records, p.position, fetched.aborted, rules, p.epoch):
+            if p.tail_unread and isinstance(piece, Piece | Refused):
+                self._stop_before(work, _first_offset(piece))
+                return
             if isinstance(piece, Piece):
                 sequence = p.sequence
                 runs, missing = p.stage(piece.runs)
@@ -340,21 +360,41 @@ class SourceSide:
             elif isinstance(piece, int):
                 p.position = piece
                 p.lanes[SKIPPED] += 1
+            elif isinstance(piece, Guarded):
+                p.pass_guarded(piece.next_offset)
+                p.lanes[SKIPPED] += 1
             elif isinstance(piece, NewEpoch):
                 # An earlier one than was announced: of records that nobody wrote, and the source
                 # has lost since.
                 anew = piece.epoch < p.epoch
                 p.contradicts, p.epoch = p.contradicts or anew, piece.epoch
-                work.marks.append(EpochMark(p.sequence, piece.epoch, anew))
+                leader = p.source_epoch if anew else UNKNOWN_EPOCH
+                mark = EpochMark(p.sequence, piece.epoch, anew, p.position, leader)
+                work.marks.append(mark)
             else:
                 self._refuse(p, piece)
                 work.refused.append(piece)
         if p.fills and p.position > p.contiguous:
+            if p.tail_unread:
+                self._stop_before(work, p.position)
+                return
             # Markers and aborted data at the end: nothing may follow for long, but whoever has read
             # the source to its end must find the same end on the target.
             runs, missing = p.stage([(p.position, 0)])
             work.runs += runs
             yield from gaps(missing)
+
+    def _stop_before(self, work: Work, source: int) -> None:
+        """Read no further than ``source``: the target's log is looked at before what is there.
+
+        What is skipped before it is announced, so that it need not be read again.
+        """
+        p = work.p
+        work.marks = [mark for mark in work.marks if mark.sequence < p.sequence]
+        if p.guarded and source > p.contiguous:
+            runs, _ = p.stage([(source, 0)])
+            work.runs += runs
+        p.position, p.looking = source, True
 
     def _refuse(self, p: PartitionCopy, refused: Refused) -> None:
         """Raise PartitionError if there is no quarantine for a record that the target refuses."""
@@ -393,3 +433,7 @@ class SourceSide:
             self._announcer.announce()
         else:
             self._enqueue(work)
+
+
+def _first_offset(piece: Piece | Refused) -> int:
+    return piece.runs[0][0] if isinstance(piece, Piece) else piece.record.offset

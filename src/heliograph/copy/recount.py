@@ -19,7 +19,7 @@ from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Entry
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import FlowContext, TopicPartition
+from heliograph.model import FlowContext, Guard, TopicPartition
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.fetch import Fetched
 from heliograph.wire.ranges import read_ranges
@@ -77,7 +77,8 @@ class Recount:
         start, wanted = ledger.source_of(anchor), sequence - anchor
         counted = LogSlice(start)
         if found and wanted <= _MOST_RECORDS:
-            counted = self._read(self._source, p.source, start, wanted)
+            guard = p.lease.guard
+            counted = self._read(self._source, p.source, start, wanted, guard=guard)
         text = (
             f"the ledger {self._context.ledger_topic} on {self._context.flow.target} has lost its"
             f" newest entries (an unclean leader election, or a disk that was restored?): it does"
@@ -115,15 +116,19 @@ class Recount:
         most: int,
         *,
         committed: bool | None = None,
+        guard: Guard | None = None,
     ) -> LogSlice:
-        """Up to ``most`` records from ``start`` on; by default as the flow reads its source."""
+        """Up to ``most`` records from ``start`` on; by default as the flow reads its source.
+
+        Without what ``guard`` says.
+        """
         found = LogSlice(start)
         if committed is None:
             committed = self._context.read_committed
 
         def take(fetched: Fetched) -> int | None:
             following = found.take(
-                fetched.records, fetched.aborted if committed else [], None, most
+                fetched.records, fetched.aborted if committed else [], None, most, guard
             )
             return None if len(found) >= most else following
 

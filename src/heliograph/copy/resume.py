@@ -425,7 +425,7 @@ class Resumer:
         p.require_predecessor_ended()
         assert p.place is not None  # noqa: S101 - set by locate
         # Of which epoch the record there is, nobody has said.
-        mark = EpochMark(sequence, UNKNOWN_EPOCH, anew=True)
+        mark = EpochMark(sequence, UNKNOWN_EPOCH, True, move.source, p.source_epoch)
         cut = Cut(p.place, Run(sequence, move.source, end), move.id)
         self._ledger.cut(cut, Epoch(p.place, mark))
 

@@ -85,7 +85,8 @@ class SourceDivergence:
         """The place is new; raises PartitionError if its topic was mirrored before, by policy."""
         assert p.place is not None  # noqa: S101 - set by locate
         earlier = self._ledger.other_sources(p.place)
-        if not earlier:
+        if not earlier or p.paired:
+            # The new topic was filled from the target: it is no other one.
             return
         flow, topic = self._context.flow, p.source.topic
         text = (
@@ -171,8 +172,9 @@ class SourceDivergence:
         # Whoever copied before this lease may still write what it had read.
         p.require_predecessor_ended()
         assert p.place is not None  # noqa: S101 - set by locate
-        mark = EpochMark(sequence, found.epoch, anew=True)
-        cut = Cut(p.place, Run(sequence, found.offset, end))
+        leader = p.source_epoch
+        mark = EpochMark(sequence, found.epoch, anew=True, source=found.offset, leader=leader)
+        cut = Cut(p.place, Run(sequence, found.offset, end), leader=leader)
         self._ledger.cut(cut, Epoch(p.place, mark))
 
     def _divergence(
@@ -203,7 +205,8 @@ class SourceDivergence:
             return
         marks = [EpochMark(ledger.runs[0].sequence, end.epoch)]
         if end.epoch < before:
-            marks.append(EpochMark(ledger.sequence_of(end.offset), before))
+            first = ledger.sequence_of(end.offset)
+            marks.append(EpochMark(first, before, source=end.offset))
         self._ledger.write([], [Epoch(p.place, mark) for mark in marks])
 
     def _by_epochs(

@@ -329,6 +329,9 @@ class TargetDivergence:
         self, p: PartitionCopy, first: int, until: int, count: int, who: str
     ) -> None:
         self._mark_reported(p, until)
+        if p.paired:
+            # What others write here is mirrored from here: nothing to take a right away for.
+            return
         self._add_event(
             p,
             "target.foreign",

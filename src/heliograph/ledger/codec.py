@@ -4,15 +4,16 @@
     runs/<place>/<seq>/<src>/<nonce>    -> packed runs
     shift/<place>/<seq>/<nonce>         -> packed runs, corrected
     packed/<place>/<start seq>/<nonce>  -> all that earlier entries said of a stretch of sequences
-    cut/<place>/<seq>/<nonce>           -> a packed run: from here on, the source goes on anew
+    cut/<place>/<seq>/<nonce>-<leader epoch> -> a packed run: from here on, the source goes on anew
     cut/<place>/<seq>/move-<id>         -> the same: an operator decided so, or MM2 mirrored on
     epoch/<place>/<seq>/<epoch>/<nonce> -> JSON: leader epoch of the source's records from here on
     inherited/<place>/<target offset>   -> JSON: what MM2 had written to the target before
     era/<place>/<epoch>/<nonce>         -> JSON: the sequence from which this epoch is written
     known/<place>/                      -> five numbers: what was acknowledged; the last one counts
 
-Others are claims (`heliograph.claims.log`), what jobs remember (`heliograph.ledger.memory`) and
-orders to mirrors (`heliograph.ledger.holds`).
+Others are claims (`heliograph.claims.log`), what jobs remember (`heliograph.ledger.memory`), orders
+to mirrors (`heliograph.ledger.holds`), where the source ended (`heliograph.ledger.source_ends`) and
+what failovers took (`heliograph.ledger.rehearsals`).
 
 A place is ``<topic>/<partition>/<source id>/<target id>``; topic names cannot contain a slash. Of a
 place only ``known`` is written twice under one key: there the last record counts. Everywhere else
@@ -32,7 +33,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 from heliograph.ledger.columns import Run
-from heliograph.ledger.epochs import EpochMark
+from heliograph.ledger.epochs import UNKNOWN_EPOCH, UNKNOWN_OFFSET, EpochMark
 from heliograph.ledger.inheritance import Blur, Inheritance
 from heliograph.ledger.known import Era, Known
 from heliograph.ledger.packing import pack, put_varint, take_varint, unpack
@@ -72,12 +73,14 @@ class Cut(NamedTuple):
     """The source lost mirrored records, and goes on at the run's source (PartitionLedger.cut).
 
     With ``move``, the id of an operator's decision or of a take-over from MM2, it goes on there for
-    no other reason (PartitionLedger.move).
+    no other reason (PartitionLedger.move). ``leader`` is the epoch of the leader that has lost
+    them; cuts of earlier versions do not tell.
     """
 
     place: Place
     run: Run
     move: str = ""
+    leader: int = UNKNOWN_EPOCH
 
 
 class Epoch(NamedTuple):
@@ -140,7 +143,8 @@ def encode_entry(entry: Entry, nonce: str) -> tuple[bytes, bytes]:
 
 def encode_cut(cut: Cut, nonce: str) -> tuple[bytes, bytes]:
     """(key, value) of a cut."""
-    last = f"{_MOVE}{cut.move}" if cut.move else nonce
+    leader = f"-{cut.leader}" if cut.leader != UNKNOWN_EPOCH else ""
+    last = f"{_MOVE}{cut.move}" if cut.move else nonce + leader
     return key_of(cut.place, f"cut/{cut.run.sequence}/{last}"), pack([cut.run])
 
 
@@ -148,7 +152,8 @@ def encode_epoch(epoch: Epoch, nonce: str) -> tuple[bytes, bytes]:
     """(key, value) of an epoch's mark."""
     mark = epoch.mark
     key = key_of(epoch.place, f"epoch/{mark.sequence}/{mark.epoch}/{nonce}")
-    return key, json.dumps({"anew": mark.anew}).encode()
+    value = {"anew": mark.anew, "source": mark.source, "leader": mark.leader}
+    return key, json.dumps(value).encode()
 
 
 def encode_packed(packed: Packed, body: bytes, nonce: str) -> tuple[bytes, bytes]:
@@ -213,11 +218,17 @@ def decode(key: bytes, value: bytes) -> Fact | None:
         if kind == "era":
             return NewEra(place, Era(int(rest[4]), int(json.loads(value)["sequence"])))
         if kind == "cut":
-            move = rest[5].removeprefix(_MOVE) if rest[5].startswith(_MOVE) else ""
-            return Cut(place, unpack(value)[0], move)
+            run, last = unpack(value)[0], rest[5]
+            if last.startswith(_MOVE):
+                return Cut(place, run, last.removeprefix(_MOVE))
+            _, _, told = last.partition("-")
+            return Cut(place, run, leader=int(told) if told else UNKNOWN_EPOCH)
         if kind == "epoch":
-            anew = bool(json.loads(value)["anew"])
-            return Epoch(place, EpochMark(int(rest[4]), int(rest[5]), anew))
+            content = json.loads(value)
+            source = int(content.get("source", UNKNOWN_OFFSET))
+            leader = int(content.get("leader", UNKNOWN_EPOCH))
+            mark = EpochMark(int(rest[4]), int(rest[5]), bool(content["anew"]), source, leader)
+            return Epoch(place, mark)
         if kind == "packed":
             return _decode_packed(place, int(rest[4]), value)
         if kind == "inherited":

@@ -12,21 +12,33 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["UNKNOWN_EPOCH", "EpochMark", "EpochTrail"]
+__all__ = ["UNKNOWN_EPOCH", "UNKNOWN_OFFSET", "EpochMark", "EpochTrail"]
 
 UNKNOWN_EPOCH = -1
+UNKNOWN_OFFSET = -1
 
 
 class EpochMark(NamedTuple):
     """The record with this sequence, and those behind it, are of this epoch or of a later one.
 
-    ``anew``: whatever was said before of this and later sequences is void. It was said of records
-    that nobody wrote, or that the source has lost.
+    Attributes:
+        sequence: of the first record.
+        epoch: of the leader that wrote it.
+        anew: whatever was said before of this and later sequences is void, as far as it is about
+            ``source`` or what is behind. It was said of records that nobody wrote, or that the
+            source has lost.
+        source: from this source offset on, what was read is of the epoch. That may be before the
+            record: markers and aborted records have epochs, but no sequences. UNKNOWN_OFFSET in
+            marks of earlier versions.
+        leader: of a mark that begins anew, the epoch of the leader that was read or asked. It tells
+            a mark that is repeated from one that says the same of a later state of the source.
     """
 
     sequence: int
     epoch: int
     anew: bool = False
+    source: int = UNKNOWN_OFFSET
+    leader: int = UNKNOWN_EPOCH
 
 
 class EpochTrail:
@@ -54,27 +66,29 @@ class EpochTrail:
 
     def enter(self, mark: EpochMark) -> None:
         """Take in a mark."""
-        marks, known = self._marks, self.at(mark.sequence)
-        if known == mark.epoch or (known > mark.epoch and not mark.anew):
-            return
+        marks = self._marks
         begin = bisect_left(marks, mark.sequence, key=_sequence)
-        if mark.anew:
-            marks[begin:] = [mark]
-            return
         end = bisect_right(marks, mark.sequence, key=_sequence)
-        # Those behind that say less were said by a writer that counted differently.
-        anew = [m for m in marks[begin:end] if m.anew]
-        marks[begin:] = [*anew, mark, *(m for m in marks[end:] if m.anew or m.epoch > mark.epoch)]
+        # Several epochs may begin at one sequence: where nothing but markers was read of them.
+        here = marks[begin:end]
+        if mark.anew:
+            told = mark.leader != UNKNOWN_EPOCH
+            if mark not in here if told else self.at(mark.sequence) != mark.epoch:
+                marks[begin:] = [*(m for m in here if _stays(m, mark)), mark]
+        elif self.at(mark.sequence) < mark.epoch:
+            # Those behind that say less were said by a writer that counted differently.
+            behind = (m for m in marks[end:] if m.anew or m.epoch > mark.epoch)
+            marks[begin:] = [*here, mark, *behind]
 
     def at(self, sequence: int) -> int:
         """The epoch of a record; UNKNOWN_EPOCH before the first mark."""
         index = bisect_right(self._marks, sequence, key=_sequence)
         return self._marks[index - 1].epoch if index else UNKNOWN_EPOCH
 
-    def behind(self, epoch: int, last: int) -> tuple[int, int] | None:
+    def behind(self, epoch: int, last: int) -> tuple[EpochMark, int] | None:
         """Where the records up to sequence ``last`` leave ``epoch`` behind, if they do.
 
-        The first sequence of a later epoch, and the epoch of the record before it.
+        The first mark of a later epoch, and the epoch of what was read before it.
         """
         end = index = bisect_right(self._marks, last, key=_sequence)
         while index and self._marks[index - 1].epoch > epoch:
@@ -82,7 +96,12 @@ class EpochTrail:
         if index == end:
             return None
         before = self._marks[index - 1].epoch if index else UNKNOWN_EPOCH
-        return self._marks[index].sequence, before
+        return self._marks[index], before
+
+
+def _stays(known: EpochMark, anew: EpochMark) -> bool:
+    """Whether a mark is about what was read before the offset from which all begins anew."""
+    return UNKNOWN_OFFSET < known.source < anew.source and known.epoch <= anew.epoch
 
 
 def _sequence(mark: EpochMark) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from heliograph.ledger.keeper import LedgerKeeper
 from heliograph.ledger.memory import SyncedMemory
+from heliograph.ledger.rehearsals import Rehearsals
+from heliograph.ledger.source_ends import SourceEnds
 from heliograph.ledger.store import LedgerStore
 from heliograph.wire.cluster import ClusterClient
 
@@ -17,9 +19,13 @@ class FlowLedger:
         store: the runs of every place, and the signature.
         memory: what control jobs have written to the target.
         keeper: keeps the topic small; for one job.
+        source_ends: where the source ended when it last answered, as a mirror of this scope noted.
+        rehearsals: failovers, switchovers and drills of this scope.
     """
 
-    def __init__(self, client: ClusterClient, topic: str) -> None:
+    def __init__(self, client: ClusterClient, topic: str, scope: str = "") -> None:
         self.store = LedgerStore(client, topic, shared=True)
         self.memory = SyncedMemory(self.store.follower)
         self.keeper = LedgerKeeper(self.store)
+        self.source_ends = SourceEnds(self.store.follower, scope)
+        self.rehearsals = Rehearsals(self.store.follower, scope)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from heliograph.ledger.columns import Run, RunColumns
-from heliograph.ledger.epochs import EpochTrail
+from heliograph.ledger.epochs import UNKNOWN_EPOCH, EpochTrail
 from heliograph.ledger.inheritance import NOTHING_INHERITED, Inheritance
 from heliograph.ledger.known import Eras, Known
 
@@ -29,13 +29,16 @@ class PartitionLedger:
     """
 
     __slots__ = (
-        "_cuts", "_first", "_lasting", "_runs", "epochs", "eras", "inherited", "known", "moves",
+        "_cuts", "_first", "_lasting", "_leaders", "_runs", "epochs", "eras", "inherited", "known",
+        "moves",
     )  # fmt: skip
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs = RunColumns()
         #: Records before a sequence that came from a source offset or behind it: lost there.
         self._cuts: dict[int, int] = {}
+        #: The latest leader that a cut at a sequence tells of.
+        self._leaders: dict[int, int] = {}
         #: The lowest sequence that anything was said of.
         self._first: int | None = None
         #: What `_across` works with; None when runs have changed since.
@@ -58,6 +61,7 @@ class PartitionLedger:
         made = PartitionLedger()
         made._runs = self._runs.copy()
         made._cuts = dict(self._cuts)
+        made._leaders = dict(self._leaders)
         made._first = self._first
         made.epochs = self.epochs.copy()
         made.inherited = self.inherited
@@ -123,15 +127,25 @@ class PartitionLedger:
                 return
         self.add(run)
 
-    def cut(self, run: Run) -> None:
+    def cut(self, run: Run, leader: int = UNKNOWN_EPOCH) -> None:
         """The source lost what was mirrored from ``run.source`` on, and goes on there with others.
 
         The record with ``run.sequence`` is the first that is mirrored after that. What was
-        announced for it and behind it is gone. Of several cuts at a sequence the lowest source
-        counts, whoever wrote it and however often.
+        announced for it and behind it is gone. Of several cuts at a sequence that tell of one
+        ``leader`` the lowest source counts, whoever wrote it and however often.
+
+        A later leader may lack what was read since an earlier cut, even if there was no record
+        among it, or what was only announced. So its cut counts, too, unless it leads further on.
         """
-        if self._cuts.get(run.sequence, run.source + 1) > run.source:
+        lowest = self._cuts.get(run.sequence, run.source + 1)
+        later = leader > self._leaders.get(run.sequence, UNKNOWN_EPOCH)
+        if later:
+            self._leaders[run.sequence] = leader
+        known = self.at_sequence(run.sequence)
+        no_further = known is None or run.source <= self.source_of(run.sequence)
+        if lowest > run.source or (later and no_further):
             self._go_on_at(run)
+            self._cuts[run.sequence] = min(lowest, run.source)
 
     def move(self, run: Run, move: str) -> None:
         """The record with ``run.sequence`` is the one at ``run.source``: an operator decided so.
@@ -309,6 +323,22 @@ class PartitionLedger:
             answer = self._across(runs.targets, runs.sources, target)
         return answer if end is None else min(answer, self.source_of(end))
 
+    def not_ours_from(self, target: int, before: int) -> int:
+        """The first target offset from ``target`` on without a record of ours.
+
+        Of ours are the records before the sequence ``before``, lost ones included.
+        """
+        runs = self._runs
+        index = max(bisect_right(runs.targets, target) - 1, 0)
+        while index < len(runs):
+            run = runs[index]
+            index += 1
+            until = min(runs.sequences[index], before) if index < len(runs) else before
+            if target < run.target:
+                break
+            target = max(target, run.target + until - run.sequence)
+        return target
+
     def is_lost(self, target: int) -> bool:
         """Whether a mirrored record is at a target offset that the source has lost since."""
         index = bisect_right(self._runs.targets, target) - 1
@@ -329,6 +359,29 @@ class PartitionLedger:
         run = self.at_target(target)
         return run.sequence + max(target - run.target, 0)
 
+    def lasting(self, source: int, sequence: int) -> list[range]:
+        """The records before ``sequence``, from ``source`` on, that the source has not lost.
+
+        Their sequences; what was lost in between is left out.
+        """
+        if not self._cuts:
+            first = max(self.sequence_of(source), self._runs[0].sequence)
+            return [range(first, sequence)] if first < sequence else []
+        found = []
+        for run, count in self._stretches():
+            first = run.sequence + max(source - run.source, 0)
+            until = min(run.sequence + count, sequence)
+            if first < until:
+                found.append(range(first, until))
+        return found
+
+    def last_before(self, sequence: int) -> int | None:
+        """The last record before ``sequence`` that the source has not lost; None: there is none."""
+        if sequence not in self._cuts:
+            return sequence - 1 if sequence > self._runs[0].sequence else None
+        stretches = self.lasting(0, sequence)
+        return stretches[-1][-1] if stretches else None
+
     def _lasting_runs(self) -> RunColumns:
         """The runs without what the source has lost; their sequences count what is left."""
         if self._lasting is None:
@@ -336,6 +389,15 @@ class PartitionLedger:
         return self._lasting
 
     def _without_lost(self) -> RunColumns:
+        kept = self._stretches()
+        lasting, sequence = RunColumns(), kept[0][0].sequence
+        for run, count in kept:
+            lasting.append(run._replace(sequence=sequence))
+            sequence += count
+        return lasting
+
+    def _stretches(self) -> list[tuple[Run, int]]:
+        """The runs without what the source has lost, and how many records each has left."""
         ends = [*self._runs.sequences[1:], 1 << 62]
         kept: list[tuple[Run, int]] = []
         cuts = sorted(self._cuts.items())
@@ -346,11 +408,7 @@ class PartitionLedger:
                     kept.pop()
                 kept = [(known, min(count, source - known.source)) for known, count in kept]
             kept.append((run, end - run.sequence))
-        lasting, sequence = RunColumns(), kept[0][0].sequence
-        for run, count in kept:
-            lasting.append(run._replace(sequence=sequence))
-            sequence += count
-        return lasting
+        return kept
 
     def _across(self, near: Sequence[int], far: Sequence[int], offset: int) -> int:
         """``offset`` among the offsets of one side, as an offset of the other."""

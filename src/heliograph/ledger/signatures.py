@@ -21,7 +21,7 @@ from heliograph.wire import log
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError
 
-__all__ = ["Signatures", "signatures", "written_by_others"]
+__all__ = ["Signatures", "first_signature", "signatures", "written_by_others"]
 
 _SIGNATURE = b"signature/"
 #: A ledger of another flow that cannot be read for so long is left out, and named.
@@ -50,7 +50,7 @@ def signatures(target: ClusterClient) -> Signatures:
     unread: dict[str, str] = {}
     for alias, topic in _ledgers(target):
         try:
-            signature = _first(target, topic)
+            signature = first_signature(target, topic)
         except WireError as error:
             unread[alias] = str(error)
             continue
@@ -82,8 +82,8 @@ def _ledgers(target: ClusterClient) -> Iterator[tuple[str, str]]:
             yield alias, topic
 
 
-def _first(target: ClusterClient, topic: str) -> Signature | None:
-    """The signature that counts: the one with the lowest offset."""
+def first_signature(target: ClusterClient, topic: str) -> Signature | None:
+    """The signature that counts in a ledger: the one with the lowest offset."""
     for chunk in log.read_to_end(target, TopicPartition(topic, 0), 0, _PATIENCE_SECONDS):
         for record in decode_records(chunk):
             if record.key and record.value and record.key.startswith(_SIGNATURE):

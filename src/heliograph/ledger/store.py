@@ -160,7 +160,7 @@ class LedgerStore(View):
             if fact.move:
                 self._to_change(fact.place).move(fact.run, fact.move)
             else:
-                self._to_change(fact.place).cut(fact.run)
+                self._to_change(fact.place).cut(fact.run, fact.leader)
         elif isinstance(fact, Epoch):
             self._to_change(fact.place).epochs.enter(fact.mark)
         elif isinstance(fact, Packed):

@@ -34,6 +34,7 @@ class CheckpointLog:
     Attributes:
         known: by key, as of the last `refresh`.
         written_ms: when the newest checkpoint of each group was written; only grows.
+        stamps: when each of ``known`` was written.
     """
 
     def __init__(self, client: ClusterClient, topic: str) -> None:
@@ -42,6 +43,7 @@ class CheckpointLog:
         self._next_offset = 0
         self.known: dict[CheckpointKey, Checkpoint] = {}
         self.written_ms: dict[str, int] = {}
+        self.stamps: dict[CheckpointKey, int] = {}
 
     def refresh(self) -> None:
         """Read on to the topic's end as it is now.
@@ -55,6 +57,7 @@ class CheckpointLog:
             self._next_offset = 0
             self.known.clear()
             self.written_ms.clear()
+            self.stamps.clear()
         if end == self._next_offset:
             return
         for chunk in log.read_to_end(self._client, self._partition, self._next_offset):
@@ -68,6 +71,7 @@ class CheckpointLog:
             key = decode_checkpoint_key(record.key or b"")
             if not record.value:
                 self.known.pop(key, None)
+                self.stamps.pop(key, None)
                 return
             self.known[key] = Checkpoint.decode(record.key or b"", record.value)
         except ValueError as error:
@@ -76,6 +80,7 @@ class CheckpointLog:
                 f" {error}. Written by a newer version, or by something else? Nothing is written"
                 " before it can be read; to begin anew, delete the topic and start again"
             ) from error
+        self.stamps[key] = record.timestamp
         self.written_ms[key[0]] = max(self.written_ms.get(key[0], 0), record.timestamp)
 
     def append(self, checkpoints: Iterable[Checkpoint], gone: Iterable[CheckpointKey] = ()) -> None:

@@ -8,6 +8,7 @@ from heliograph.policy.chosen import (
     topic_filter_from,
 )
 from heliograph.policy.filters import (
+    DRILL_GROUPS,
     ConfigPropertyFilter,
     DefaultConfigPropertyFilter,
     DefaultGroupFilter,
@@ -15,6 +16,7 @@ from heliograph.policy.filters import (
     GroupFilter,
     PatternFilter,
     TopicFilter,
+    is_drill_group,
 )
 from heliograph.policy.replication import (
     DefaultReplicationPolicy,
@@ -28,6 +30,7 @@ from heliograph.policy.replication import (
 from heliograph.policy.selection import TopicSelection, is_cycle, should_replicate
 
 __all__ = [
+    "DRILL_GROUPS",
     "ConfigPropertyFilter",
     "DefaultConfigPropertyFilter",
     "DefaultGroupFilter",
@@ -42,6 +45,7 @@ __all__ = [
     "config_property_filter_from",
     "group_filter_from",
     "is_cycle",
+    "is_drill_group",
     "is_own_topic",
     "ledger_source",
     "ledger_topic",

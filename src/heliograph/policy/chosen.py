@@ -20,6 +20,7 @@ from heliograph.policy.filters import (
     DefaultTopicFilter,
     GroupFilter,
     TopicFilter,
+    WithoutDrills,
 )
 from heliograph.policy.replication import (
     DefaultReplicationPolicy,
@@ -51,7 +52,7 @@ def group_filter_from(config: FlowConfig) -> GroupFilter:
     if _is_built_in("group.filter.class", config.group_filter_class):
         return DefaultGroupFilter(config.groups, config.groups_exclude)
     made = _own("group.filter.class", config.group_filter_class, GroupFilter, _all_of(config))
-    return cast("GroupFilter", made)
+    return WithoutDrills(cast("GroupFilter", made))
 
 
 def config_property_filter_from(config: FlowConfig) -> ConfigPropertyFilter:

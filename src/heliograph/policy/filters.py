@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from heliograph.config.key import compile_pattern
 
 __all__ = [
+    "DRILL_GROUPS",
     "ConfigPropertyFilter",
     "DefaultConfigPropertyFilter",
     "DefaultGroupFilter",
@@ -20,9 +21,13 @@ __all__ = [
     "GroupFilter",
     "PatternFilter",
     "TopicFilter",
+    "WithoutDrills",
+    "is_drill_group",
 ]
 
 _REMEMBERED_NAMES = 100_000
+#: What the copies of groups begin with that `heliograph drill` makes.
+DRILL_GROUPS = "heliograph-drill."
 
 
 @runtime_checkable
@@ -57,6 +62,11 @@ class ConfigPropertyFilter(Protocol):
         Asked only for properties that are copied.
         """
         return False
+
+
+def is_drill_group(group: str) -> bool:
+    """Whether a group is a copy that a drill has made: no flow takes it along."""
+    return group.startswith(DRILL_GROUPS)
 
 
 class PatternFilter:
@@ -106,7 +116,18 @@ class DefaultGroupFilter(_ListFilter, GroupFilter):
 
     def should_replicate_group(self, group: str) -> bool:
         """See GroupFilter."""
-        return self._accepts(group)
+        return self._accepts(group) and not is_drill_group(group)
+
+
+class WithoutDrills(GroupFilter):
+    """A filter of somebody else's, which does not know the copies that drills make."""
+
+    def __init__(self, chosen: GroupFilter) -> None:
+        self._chosen = chosen
+
+    def should_replicate_group(self, group: str) -> bool:
+        """See GroupFilter."""
+        return not is_drill_group(group) and self._chosen.should_replicate_group(group)
 
 
 class DefaultConfigPropertyFilter(ConfigPropertyFilter):

@@ -25,6 +25,7 @@ from heliograph.rest.dashboard_routes import HOME, dashboard_routes
 from heliograph.rest.documents import page_of
 from heliograph.rest.errors import as_json, failure, plain_error
 from heliograph.rest.flow_stream import FlowStream
+from heliograph.rest.handover_routes import handover_routes
 from heliograph.rest.health import Health, health_routes
 from heliograph.rest.latest import Latest
 from heliograph.rest.metrics.route import metrics_route
@@ -62,6 +63,7 @@ class RestApp:
         health: Health | None = None,
     ) -> None:
         self._streams: list[Streams] = []
+        self._handovers = mirrored.handovers if mirrored is not None else None
         limits = settings.limits
         credentials = Credentials(settings)
         routes = connect_routes(herder, limits)
@@ -75,6 +77,7 @@ class RestApp:
             self._streams = [events, flows]
             home = dashboard_routes()
             routes += own_routes(mirrored, latest, events, flows)
+            routes += handover_routes(mirrored.handovers, latest.forget)
             routes.append(metrics_route(latest, settings))
             routes += board_routes(mirrored, latest, herder, credentials.logins) + home
         if health is not None:
@@ -99,9 +102,11 @@ class RestApp:
         await self._guard(scope, receive, send)
 
     def close(self) -> None:
-        """Let those who follow a stream end. From any thread."""
+        """Let those who follow a stream end, and close clients. From any thread."""
         for streams in self._streams:
             streams.close()
+        if self._handovers is not None:
+            self._handovers.close()
 
 
 def _documents(api: FastAPI) -> list[Route]:

@@ -15,6 +15,7 @@ from heliograph.connect.api import ConnectError
 from heliograph.model import PartitionEvent, PartitionState
 from heliograph.rest import schemas
 from heliograph.rest.flow_stream import FlowStream
+from heliograph.rest.handover_routes import Handovers
 from heliograph.rest.latest import Latest
 from heliograph.rest.paging import (
     MOST,
@@ -43,6 +44,7 @@ from heliograph.service.snapshot import (
     summary,
     to_json,
 )
+from heliograph.shown import shown
 from heliograph.units import moment
 
 __all__ = ["V1", "Commands", "Mirrored", "event_json", "own_get", "own_routes"]
@@ -51,6 +53,8 @@ V1 = "/heliograph/v1"
 _PARTS = (COPYING, CHECKPOINTS, HEARTBEATS)
 #: Of a flow's partitions in trouble and failing jobs, so many are shown with the flow itself.
 _FIRST = 20
+#: Characters of a reason: it stands in a line of each view.
+_WHY = 300
 _WORST = {state: number for number, state in enumerate(PartitionState)}
 
 
@@ -64,8 +68,8 @@ class Commands(Protocol):
     def group(self, group: str) -> GroupDetails:
         """A consumer group on both sides. Asks the target; raises KeyError if none is known."""
 
-    def pause(self, *parts: str) -> None:
-        """Let parts rest, all by default."""
+    def pause(self, *parts: str, why: str = "") -> None:
+        """Let parts rest, all by default; ``why`` is for people."""
 
     def resume(self, *parts: str) -> None:
         """Let parts go on."""
@@ -73,8 +77,8 @@ class Commands(Protocol):
     def restart(self, *parts: str) -> None:
         """Stop and start parts."""
 
-    def pause_topics(self, *topics: str) -> None:
-        """Let source topics rest."""
+    def pause_topics(self, *topics: str, why: str = "") -> None:
+        """Let source topics rest; ``why`` is for people."""
 
     def resume_topics(self, *topics: str) -> None:
         """Let source topics go on."""
@@ -82,12 +86,16 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """The mirror behind these routes. ``supervisor`` raises KeyError for an unknown flow."""
+    """The mirror behind these routes. ``supervisor`` raises KeyError for an unknown flow.
+
+    ``handovers``: None where flows cannot be failed over.
+    """
 
     snapshot: Callable[[], MirrorSnapshot]
     events: EventBus
     supervisor: Callable[[str], Commands]
     history: History
+    handovers: Handovers | None = None
 
 
 def own_routes(
@@ -254,7 +262,9 @@ class _OwnRoutes:
                           + ("" if word == "restart" else ", or source topics"),
                   query={"part": f"{', '.join(_PARTS)}; comma separated, all by default"}
                         | ({} if word == "restart" else
-                              {"topic": "source topics, comma separated: only these"}),
+                              {"topic": "source topics, comma separated: only these"})
+                        | ({"why": f"the reason, shown by all who look: at most {_WHY} characters"}
+                           if word == "pause" else {}),
                   ok={202: "It will"})
             for word in ("pause", "resume", "restart")
         ]  # fmt: skip
@@ -280,10 +290,11 @@ class _OwnRoutes:
                 supervisor = self._mirrored.supervisor(flow.flow)
             except KeyError:
                 raise ConnectError(404, f"Flow {flow.flow} not found") from None
+            about = {"why": _why(call)} if word == "pause" else {}
             if topics:
-                getattr(supervisor, f"{word}_topics")(*topics)
+                getattr(supervisor, f"{word}_topics")(*topics, **about)
             else:
-                getattr(supervisor, word)(*parts)
+                getattr(supervisor, word)(*parts, **about)
             self._latest.forget()
             what = {"topics": topics} if topics else {"parts": parts or list(flow.parts)}
             return Answer({"flow": flow.flow, **what}, 202)
@@ -328,6 +339,18 @@ def _following(
 
 def _with_flow(row: tuple[str, Any]) -> dict[str, Any]:
     return {"flow": row[0], **to_json(row[1])}
+
+
+def _why(call: Call) -> str:
+    """Who pauses, and why; empty if nothing is known of that."""
+    given = call.text("why") or ""
+    if len(given) > _WHY:
+        raise ConnectError(400, f"why: it has more than {_WHY} characters")
+    name = call.caller.name
+    if not name and not given:
+        return ""
+    who = f"paused by {shown(name)}, through REST" if name else "paused through REST"
+    return f"{who}: {shown(given)}" if given else who
 
 
 def _states(call: Call) -> frozenset[PartitionState]:

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.connect.api import Initial, State
+from heliograph.failover.steps import Phase
+from heliograph.ledger.handovers import Kind
+from heliograph.ledger.rehearsals import RehearsalKind
 
 __all__ = [
-    "CONFIG", "CONNECTOR", "CONNECTORS", "DEFINITIONS", "ERROR", "GROUP", "GROUPS", "HEALTH",
-    "HISTORY", "LEVEL", "LIVE", "LOGGER", "LOGGERS", "ME", "MESSAGE", "NAMES", "NEW", "OFFSETS",
-    "PLUGINS", "READY", "SERVER", "STATUS", "STORED_OFFSETS", "STRINGS", "TASKS", "TASK_STATUS",
-    "TOPICS", "VALIDATED", "VALIDATION",
+    "CONFIG", "CONNECTOR", "CONNECTORS", "DEFINITIONS", "ERROR", "FAILOVER", "FAILOVER_BEGUN",
+    "FAILOVER_PLAN", "GROUP", "GROUPS", "HANDOVER", "HEALTH", "HISTORY", "LEVEL", "LIVE",
+    "LOGGER", "LOGGERS", "ME", "MESSAGE", "NAMES", "NEW", "OFFSETS", "PLUGINS", "READY", "SERVER",
+    "STATUS", "STORED_OFFSETS", "STRINGS", "TASKS", "TASK_STATUS", "TOPICS", "VALIDATED",
+    "VALIDATION",
 ]  # fmt: skip
 
 Schema = Mapping[str, Any]
@@ -135,3 +139,67 @@ GROUP = _object(**_GROUP, partitions=_list(_object(
     source_end=_INTEGER_OR_NULL, translated=_INTEGER_OR_NULL, target_committed=_INTEGER_OR_NULL,
     target_end=_INTEGER_OR_NULL,
 )))  # fmt: skip
+
+# -- failover ---------------------------------------------------------------------------------
+
+_NUMBER = {"type": "number"}
+_LIMIT = {"type": ["object", "null"], "additionalProperties": False, "properties": {
+    "records": {"type": ["integer", "null"], "minimum": 0},
+    "seconds": {"type": ["number", "null"], "minimum": 0},
+}}  # fmt: skip
+#: ``confirm`` is the name of the flow once more.
+FAILOVER = _object(confirm=_TEXT, max_rpo_=_LIMIT, force_=_BOOLEAN)
+_NOTED = _object(
+    id=_TEXT, kind={"enum": [*Kind]}, by=_TEXT, began=_TEXT, ended=_TEXT_OR_NULL,
+    aborted=_BOOLEAN, steps=_list(_TEXT), topics={"anyOf": [_list(_TEXT), {"type": "null"}]},
+)  # fmt: skip
+_NOTED_OR_NULL = {"anyOf": [_NOTED, {"type": "null"}]}
+_RISK = _object(
+    records=_INTEGER_OR_NULL, exact=_BOOLEAN, seconds=_NUMBER_OR_NULL, as_of=_TEXT_OR_NULL,
+    unknown_partitions=_INTEGER, text=_TEXT,
+    partitions=_list(_object(
+        partition=_TEXT, mirrored_before=_INTEGER, source_end=_INTEGER_OR_NULL,
+        records=_INTEGER_OR_NULL,
+    )),
+)  # fmt: skip
+_SEEN = _object(answers=_BOOLEAN, healthy=_BOOLEAN, why_not=_TEXT, silent_partitions=_INTEGER)
+FAILOVER_PLAN = _object(
+    flow=_TEXT, source=_SEEN, topics=_list(_TEXT), partitions=_INTEGER, at_risk=_RISK,
+    groups=_list(_object(
+        group=_TEXT, state=_TEXT, reason=_TEXT, partitions=_INTEGER, skips=_INTEGER,
+        repeats=_INTEGER, unset=_map(_TEXT),
+    )),
+    before=_NOTED_OR_NULL,
+    refusals=_list(_object(code=_TEXT, message=_TEXT, hint=_TEXT)),
+)  # fmt: skip
+_REPORT = _object(
+    flow=_TEXT, handover=_NOTED, repeated=_BOOLEAN, source=_SEEN, rto_seconds=_NUMBER, rpo=_RISK,
+    partitions=_list(_object(
+        source=_TEXT, target=_TEXT, mirrored_before=_INTEGER, target_end=_INTEGER, exact=_BOOLEAN,
+    )),
+    groups=_list(_object(
+        group=_TEXT, moved=_BOOLEAN, reason=_TEXT, written=_INTEGER, already=_INTEGER,
+        kept_ahead=_INTEGER, offsets=_map(_INTEGER), unset=_map(_TEXT),
+    )),
+    steps=_map(_NUMBER),
+)  # fmt: skip
+_RUN = _object(
+    kind=_TEXT, by=_TEXT, began=_TEXT, ended=_TEXT_OR_NULL,
+    progress=_list(_object(
+        at=_TEXT, step=_TEXT, phase={"enum": [*Phase]}, text=_TEXT, seconds=_NUMBER,
+    )),
+    error={"anyOf": [
+        _object(code=_TEXT, message=_TEXT, hint=_TEXT, refused=_BOOLEAN), {"type": "null"},
+    ]},
+    report={"anyOf": [_REPORT, {"type": "null"}]},
+)  # fmt: skip
+FAILOVER_BEGUN = _object(flow=_TEXT, run=_RUN)
+HANDOVER = _object(
+    flow=_TEXT, steps=_list(_TEXT), handover=_NOTED_OR_NULL, unread=_TEXT,
+    run={"anyOf": [_RUN, {"type": "null"}]},
+    rehearsals=_list(_object(
+        at=_TEXT, kind={"enum": [*RehearsalKind]}, rto_seconds=_NUMBER_OR_NULL,
+        rpo_records=_INTEGER_OR_NULL, rpo_seconds=_NUMBER_OR_NULL, ok=_BOOLEAN, groups=_INTEGER,
+        by=_TEXT, text=_TEXT,
+    )),
+)  # fmt: skip

@@ -92,6 +92,11 @@ class Copying:
         left = KILLED_SECONDS if self._is_held(keeper) else 0.0
         self._clear_from = time.time() + left + SETTLE_SECONDS
 
+    @property
+    def clear_seconds(self) -> float:
+        """After so many seconds no lease that was handed out can be running; while none is."""
+        return max(self._clear_from - time.time(), 0.0)
+
     def _is_held(self, keeper: RoundKeeper) -> bool:
         """Whether a task may still copy. A round is over for Spark before its tasks are dead."""
         return bool(keeper.in_progress) or self._services.reports.are_held(self._name)

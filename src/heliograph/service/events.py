@@ -27,6 +27,7 @@ __all__ = [
     "EventBus",
     "FlowEvent",
     "FlowEvents",
+    "HandoverEvent",
     "JobEvent",
     "Notice",
     "Published",
@@ -53,7 +54,8 @@ class FlowEvent:
     """A flow, or a part of it, has changed its state.
 
     ``code`` is ``flow.`` and a word: starting, running, paused, resumed, standing-by, taken-over,
-    reconfigured, restarted, failed, recovered, stopped, or waiting (it starts, and takes long).
+    reconfigured, restarted, failed, recovered, stopped, drill (a failover was rehearsed), or
+    waiting (it starts, and takes long).
     ``part`` is empty if it is about the whole flow. ``text`` begins behind the flow's name.
     """
 
@@ -125,7 +127,26 @@ class Notice:
     error: str = ""
 
 
-Event = PartitionEvent | FlowEvent | JobEvent | EngineEvent | StartStep | Notice
+@dataclass(frozen=True, slots=True)
+class HandoverEvent:
+    """A failover that this process carries out tells how far it is.
+
+    Attributes:
+        step: which of its steps; ``end`` when it has come to its end, or was broken off.
+        phase: what became of the step: begun, note, done, failed.
+        text: for people; may be empty.
+    """
+
+    flow: str
+    step: str
+    phase: str
+    text: str
+    code: str = "flow.handover"
+    level: int = logging.INFO
+    at: float = 0.0
+
+
+Event = PartitionEvent | FlowEvent | JobEvent | EngineEvent | StartStep | Notice | HandoverEvent
 
 
 class Published(NamedTuple):
@@ -361,6 +382,10 @@ def line_of(event: Event) -> str:
             )
         case JobEvent():
             return f"{event.job} [{event.code}]: {event.text or 'works again'}"
+        case HandoverEvent():
+            step = "" if event.step == "end" else f"{event.step} {event.phase}"
+            said = ": ".join(filter(None, (step, event.text)))
+            return f"{event.flow} [{event.code}]: {said}"
         case EngineEvent():
             return f"Spark [{event.code}]: {event.text}"
         case StartStep(took_seconds=None):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -15,8 +16,9 @@ from dataclasses import dataclass, replace
 from heliograph.claims.flow_claim import FlowClaim
 from heliograph.claims.log import Process, Standing
 from heliograph.claims.ownership import nobody
-from heliograph.claims.registry import Registry
+from heliograph.claims.registry import Registry, longest_lease
 from heliograph.config import FlowConfig
+from heliograph.control.contexts import flow_context
 from heliograph.control.topics import internal as internal_topics
 from heliograph.control.topics.refresh import TargetTopic, TopicPlan, TopicRefresh
 from heliograph.errors import ConfigError, StartError
@@ -25,16 +27,17 @@ from heliograph.ledger.flow_ledger import FlowLedger
 from heliograph.ledger.follower import LedgerFollower
 from heliograph.ledger.holds import Holds
 from heliograph.ledger.moves import forget_moves, moves_in
+from heliograph.ledger.reverse import ReverseFlow, looping
 from heliograph.mm2.connect_offsets import LatestRecords
 from heliograph.model import (
     ClientSettings,
     FlowContext,
+    Guard,
     LeasedPartition,
     Move,
-    OffsetSyncsTopic,
     TopicPartition,
 )
-from heliograph.policy import ledger_topic, quarantine_topic
+from heliograph.policy import ledger_topic, policy_from
 from heliograph.takeover.takeover import BEING_LOOKED_AT, TakeOver, place_of
 from heliograph.wire import admin
 from heliograph.wire.cluster import REQUEST_TIMEOUT_SECONDS, ClusterClient
@@ -46,11 +49,9 @@ from heliograph.wire.errors import (
     WireError,
     is_retriable,
 )
-from heliograph.wire.rights import missing_right
+from heliograph.wire.rights import denied, missing_right
 
 log = logging.getLogger(__name__)
-
-_CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 #: How long a cluster may take to answer when the mirror starts.
 _START_PATIENCE_SECONDS = 10.0
@@ -58,9 +59,18 @@ _START_PATIENCE_SECONDS = 10.0
 _CLAIM_REQUEST_SECONDS = 5.0
 #: A broker that hangs must not keep the lag from being measured for long.
 QUICK_REQUEST_SECONDS = 5.0
+#: A lease is planned so long before it begins, and then some.
+_LEASE_LEAD_SECONDS = 5.0
+#: Of this topic, too, it is asked whether its records could come back: there may be no other yet.
+_ANY_TOPIC = "x"
 #: The keys that connections are made with; the others are about what is read and written.
 _CONNECTING = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
 
+
+#: Why nothing is copied at first, if a flow in the opposite direction runs.
+_BECOMING_KNOWN = (
+    "the flow in the opposite direction gets to know this one, so that it copies nothing back"
+)
 
 #: From remote topics, by source topic, to the reasons why some are left to others.
 Admit = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -150,6 +160,12 @@ class FlowRuntime:
         self.paused_topics: Mapping[str, str] = {}
         #: Whether remote topics are this mirror's to create.
         self._creates = True
+        #: What goes in the opposite direction; None before `open`.
+        self.reverse: ReverseFlow | None = None
+        #: What must not be brought back, of partitions where that could happen.
+        self.guards: Mapping[TopicPartition, Guard] = {}
+        #: No leases before: mirrors of the opposite direction get to know our signature by then.
+        self._unknown_until = 0.0
 
     def client(
         self, settings: ClientSettings, request_timeout: float = REQUEST_TIMEOUT_SECONDS
@@ -168,6 +184,11 @@ class FlowRuntime:
             return self._clients[key]
 
     @property
+    def scope(self) -> str:
+        """Tells flows of one pair of clusters apart in their ledger; empty for most."""
+        return self._scope
+
+    @property
     def prepared(self) -> FlowContext:
         """The context of an enabled flow, after `prepare`."""
         assert self.context is not None  # noqa: S101 - only enabled flows are asked
@@ -178,7 +199,7 @@ class FlowRuntime:
         """What the ledger of the flow says; all but the claim share it."""
         if self._ledger is None:
             client = self.client(self.config.target_admin, QUICK_REQUEST_SECONDS)
-            self._ledger = FlowLedger(client, ledger_topic(self.flow.source))
+            self._ledger = FlowLedger(client, ledger_topic(self.flow.source), self._scope)
         return self._ledger
 
     # -- whose flow it is ---------------------------------------------------------------------
@@ -245,6 +266,7 @@ class FlowRuntime:
             internal_topics.ensure(config, source, target)
             registry = self._claim()
             self._sign(source, target, registry)
+            self.reverse = ReverseFlow(self.client(config.source_client), target.cluster_id())
             # Before leases: operators may have decided where to go on.
             self.ledger.memory.refresh()
             self._refresh = refresh
@@ -261,6 +283,7 @@ class FlowRuntime:
                     clear_from=lambda: self.clear_from,
                 )
             self.refresh_topics()
+            self._let_signature_be_known()
             self._refuse_unusable()
             self._refuse_mm2()
         except BaseException as error:
@@ -312,6 +335,11 @@ class FlowRuntime:
         except (WireError, ConfigError) as error:
             raise StartError("flow.observe", f"flow {self.name}: {error}") from error
         self.plan = TopicPlan(found.partitions, {}, found.source, found.target)
+        with suppress(WireError, StartError):
+            if self.reverse is None:
+                cluster_id = target.cluster_id()
+                self.reverse = ReverseFlow(self.client(config.source_client), cluster_id)
+            self.look_back()
         short = {topic for topic, name in found.remote.items() if name in found.short}
         return Observation(self._registry.claims.owner, sorted({*found.missing, *short}))
 
@@ -323,6 +351,8 @@ class FlowRuntime:
             with suppress(OSError):
                 self._clients.pop(key).close()
         self.claim = self.context = self._source = self._refresh = self._take_over = None
+        self.reverse = None
+        self.guards = {}
         self.orders = None
         self._ledger = None
         self._topics_made = False
@@ -386,33 +416,7 @@ class FlowRuntime:
         self.context = self._context(signature.producer_id, self._marker_id(target))
 
     def _context(self, producer_id: int, marker_id: int = -1) -> FlowContext:
-        config = self.config
-        syncs = None
-        if config.emit_offset_syncs_enabled:
-            on_source = config.offset_syncs_topic_location == "source"
-            syncs = OffsetSyncsTopic(internal_topics.offset_syncs_topic(config), on_source)
-        return FlowContext(
-            flow=self.flow,
-            name=self.name,
-            source=config.source_client,
-            target=config.target_client,
-            producer_id=producer_id,
-            ledger_topic=ledger_topic(self.flow.source),
-            offset_syncs=syncs,
-            offset_lag_max=config.offset_lag_max,
-            read_committed=config.isolation_level == "read_committed",
-            start_at_latest=config.auto_offset_reset == "latest",
-            on_data_loss=config.on_data_loss,
-            on_truncation=config.on_truncation,
-            on_recreation=config.on_recreation,
-            fetch_max_bytes=config.fetch_max_bytes,
-            buffer_max_bytes=config.buffer_max_bytes,
-            marker_id=marker_id,
-            codec=_CODECS.get(config.compression_type),
-            quarantine_topic=(
-                quarantine_topic(self.flow.source) if config.on_refused == "quarantine" else None
-            ),
-        )
+        return flow_context(self.config, self.name, producer_id, marker_id)
 
     def _marker_id(self, target: ClusterClient) -> int:
         """A producer id to fill gaps under, or -1 where that is not wanted or not allowed."""
@@ -447,6 +451,7 @@ class FlowRuntime:
         return LeasedPartition(
             partition, name, until, may and wanted, topic.paddable, topic.max_bytes, withheld,
             shared=self.config.on_unknown_target == "append",
+            guard=self.guards.get(partition),
         )  # fmt: skip
 
     def _forget_moves(self) -> None:
@@ -484,6 +489,8 @@ class FlowRuntime:
         waiting = dict.fromkeys(undecided, BEING_LOOKED_AT)
         paused = {topic: f"its topic is {why}" for topic, why in self.paused_topics.items()}
         why = {**paused, **self._refused}
+        if self._unknown_until > time.time():
+            waiting |= dict.fromkeys(self.plan.partitions, _BECOMING_KNOWN)
         return waiting | {p: why[p.topic] for p in self.held}
 
     @property
@@ -552,6 +559,7 @@ class FlowRuntime:
                 self.name, topic, self.flow.source,
             )  # fmt: skip
         self.plan = plan
+        self.look_back()
         self._forget_moves()
         self._tell_undeletable()
         if new and before.source is not None and create:
@@ -559,6 +567,55 @@ class FlowRuntime:
             shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if topics[5:] else "")
             log.info("%s: %d new partition(s) to mirror: %s", self.name, len(new), shown)
         return bool(self.leasable - leasable)
+
+    def look_back(self) -> None:
+        """Find out what a flow in the opposite direction has brought; raises WireError.
+
+        Before each round: whatever that flow signs was known before it was written then. Asks
+        nothing unless records could come back by the names of topics.
+        """
+        plan, reverse, flow = self.plan, self.reverse, self.flow
+        if reverse is None or plan.source is None or plan.target is None:
+            return
+        policy = policy_from(self.config)
+        topics = looping(policy, {*plan.remote, _ANY_TOPIC}, flow.source, flow.target)
+        if not topics:
+            self.guards = {}
+            return
+        source = self.client(self.config.source_client)
+        metadata = source.metadata()
+        try:
+            reverse.look(metadata)
+        except BrokerError as error:
+            if not denied(error.code):
+                raise
+            name = ledger_topic(flow.target)
+            raise StartError(
+                "flow.guard",
+                f"flow {self.name}: {flow.source} has a ledger of records that came from"
+                f" {flow.target}, and it cannot be read: they would be copied back",
+                missing_right(self.config.source_client, "Read", "topic", name),
+            ) from error
+        wanted = {p: name for p, name in plan.partitions.items() if p.topic in topics}
+        before, self.guards = self.guards, reverse.guards(wanted, metadata, plan.target)
+        if self.guards and not before:
+            log.info(
+                "%s: a flow goes in the opposite direction: what it brings from %s stays on %s",
+                self.name, flow.target, flow.source,
+            )  # fmt: skip
+
+    def _let_signature_be_known(self) -> None:
+        """Write nothing before mirrors of the opposite direction know who we are.
+
+        Leases of theirs that were handed out before have no guard against us. Once anything was
+        written, that is long ago.
+        """
+        if not self.reverse or not self.reverse.topics or any(self.ledger.store.begun()):
+            return
+        source = self.client(self.config.source_client)
+        longest = max(longest_lease(source, topic) for topic in self.reverse.topics)
+        if longest:
+            self._unknown_until = time.time() + longest + _LEASE_LEAD_SECONDS
 
     def _tell_undeletable(self) -> None:
         """Filler in front of a log that starts late must be deleted again: say if it cannot be."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from heliograph.control.scheduler import JobStatus, Scheduler
+from heliograph.control.source_end_notes import SourceEndNotes
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.monitor import FlowMonitor
 from heliograph.service.services import Services
@@ -20,7 +22,9 @@ __all__ = ["FlowSession", "Step"]
 #: How often partitions are judged; reports are taken in at once.
 _LOOK_SECONDS = 1.0
 _LOOKED_AT_PER_SECOND = 2000
-_MEASURING = "measuring the lag of"
+_MEASURING, _WATCHING = "measuring the lag of", "watching the partitions of"
+#: How soon after a measurement it is noted.
+_NOTE_SECONDS = 1.0
 #: Looking asks no cluster: it takes a moment, and on a machine that is overloaded some seconds.
 _LATE_SECONDS = 120.0
 
@@ -83,15 +87,19 @@ class FlowSession:
         )  # fmt: skip
         # Large flows are looked at less often, so that an idle mirror stays idle.
         look_seconds = max(_LOOK_SECONDS, len(runtime.plan.partitions) / _LOOKED_AT_PER_SECOND)
+        watching.repeat(monitor.look, look_seconds, f"{_WATCHING} {self._name}", flow=self._name)
+        notes = SourceEndNotes(runtime.ledger.source_ends, monitor.seen)
+        # Here, and not with copying: most is at risk while that rests.
         watching.repeat(
-            monitor.look, look_seconds, f"watching the partitions of {self._name}", flow=self._name
-        )
+            partial(_if_owned, runtime, notes.note), _NOTE_SECONDS,
+            f"noting what would be lost of {self._name}", flow=self._name,
+        )  # fmt: skip
         self._services.pulse.watch(f"monitor of {self._name}", self._late, self)
         self.opened = True
 
     def _late(self) -> float:
         """For how long looking at the partitions has been due, if that is too long; else 0."""
-        looking = [job for job in self.jobs() if not job.description.startswith(_MEASURING)]
+        looking = [job for job in self.jobs() if job.description.startswith(_WATCHING)]
         late = max((time.time() - job.next_run for job in looking), default=0.0)
         return late if late > _LATE_SECONDS else 0.0
 
@@ -118,3 +126,9 @@ class FlowSession:
         self.opened = False
         if runtime is not None:
             runtime.close()
+
+
+def _if_owned(runtime: FlowRuntime, run: Callable[[], object]) -> None:
+    """Run a job while leases may be handed out: what it writes is the owner's to say."""
+    if runtime.holds:
+        run()

@@ -6,7 +6,7 @@ All share the clients and the ledger of their flow (`FlowRuntime`). Runs in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from heliograph.control.acls.sync import AclSync
@@ -23,9 +23,11 @@ from heliograph.control.topics.config_sync import ConfigSync
 from heliograph.control.topics.deletion import DeletionWatch
 from heliograph.control.topics.log_starts import LogStartFollower
 from heliograph.control.topics.open_transactions import OpenTransactions
+from heliograph.control.topics.refresh import TopicPlan
 from heliograph.control.topics.restart import Hooks, TopicRestart, restarting_codes
 from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.policy import policy_from
+from heliograph.service.drills import Drills
 from heliograph.service.flow import FlowRuntime
 from heliograph.service.groups import GroupWatch
 from heliograph.service.monitor import FlowMonitor
@@ -51,6 +53,8 @@ _OLD = 10
 _TEND_FIRST_SECONDS, _TEND_SECONDS = 60.0, 300.0
 #: As Connect's offset.flush.interval.ms, but often enough that a kill leaves little to repeat.
 _POSITIONS_SECONDS = 10.0
+#: Whether a drill is due. The first look is not while the mirror starts.
+_DRILL_LOOK_SECONDS, _DRILL_FIRST_SECONDS = 60, 30.0
 
 
 def _nothing() -> None:
@@ -95,6 +99,8 @@ def jobs_of(part: str, runtime: FlowRuntime, monitor: FlowMonitor | None) -> Ite
         yield from _copying(runtime, monitor)
     elif part == CHECKPOINTS:
         yield from _groups(runtime, monitor)
+        if config.drill_interval_seconds:
+            yield _drills(runtime, monitor)
 
 
 def _copying(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]:
@@ -129,9 +135,15 @@ def _heartbeats(runtime: FlowRuntime) -> ControlJob:
 def _log_starts(runtime: FlowRuntime) -> ControlJob:
     source = runtime.client(runtime.config.source_client)
     target = runtime.client(runtime.config.target_admin)
-    follower = LogStartFollower(
-        runtime.flow, source, target, runtime.ledger.store, lambda: runtime.plan
-    )
+
+    def plan() -> TopicPlan:
+        # What is deleted on both sides of a pair of flows may not have gone back yet.
+        plan, paired = runtime.plan, runtime.guards
+        return replace(
+            plan, partitions={p: n for p, n in plan.partitions.items() if p not in paired}
+        )
+
+    follower = LogStartFollower(runtime.flow, source, target, runtime.ledger.store, plan)
     return ControlJob(
         f"following the log starts of {runtime.flow}", _FOLLOW_SECONDS, follower.follow
     )
@@ -297,11 +309,25 @@ def _groups(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]:
         runtime.client(config.target_admin),
         runtime.ledger.store,
         lambda: runtime.plan,
+        lambda: runtime.reverse,
     )
     if config.emit_checkpoints_enabled:
         yield _checkpoints(runtime, translation, monitor.groups)
     if config.sync_group_offsets_enabled:
         yield _group_sync(runtime, translation, monitor.groups)
+
+
+def _drills(runtime: FlowRuntime, monitor: FlowMonitor) -> ControlJob:
+    drills = Drills(
+        runtime.config, runtime.ledger.rehearsals, monitor.events.publish, runtime.scope
+    )
+    return ControlJob(
+        f"rehearsing a failover of {runtime.flow}",
+        min(_DRILL_LOOK_SECONDS, runtime.config.drill_interval_seconds),
+        drills.run,
+        _DRILL_FIRST_SECONDS,
+        drills.details,
+    )
 
 
 def _checkpoints(

@@ -122,14 +122,15 @@ class Mirror:
             self._engine.begin()
         for supervisor in flows:
             supervisor.start()
-        if copying:
-            self._engine.await_start()
         needed = copying or flows
         for supervisor in needed:
             supervisor.await_attempt()
         errors = [s.error for s in needed if s.error is not None]
         if errors and len(errors) == len(needed) and not self._stopped.is_set():
+            # Spark may still be starting: nobody waits for it to hear of this.
             raise _as_start_error(errors)
+        if copying:
+            self._engine.await_start()
 
     def stop(self) -> None:
         """Begin to stop; may be called from a signal handler's thread, and twice."""
@@ -213,8 +214,12 @@ class Mirror:
         *,
         admit: Admit | None = None,
         positions: PositionsStore | None = None,
+        paused: bool = False,
     ) -> FlowSupervisor:
-        """Start one more flow, or parts of one, under a name that no other has."""
+        """Start one more flow, or parts of one, under a name that no other has.
+
+        One that is ``paused`` asks no cluster before it is resumed.
+        """
         with self._lock:
             made = FlowSupervisor(
                 config, self._services, name=name, parts=parts, admit=admit, positions=positions
@@ -222,6 +227,8 @@ class Mirror:
             self._supervisors[name] = made
         if made.copies:
             self._engine.begin()
+        if paused:
+            made.pause()
         made.start()
         return made
 

@@ -23,7 +23,8 @@ from heliograph.control.canary import CanaryReading
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.codec import Place
-from heliograph.ledger.runs import Run
+from heliograph.ledger.runs import PartitionLedger, Run
+from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import Lease, PartitionReport, PartitionState, Receipt, TopicPartition
 from heliograph.service.copied import Copied
 from heliograph.service.events import EventBus, FlowEvents
@@ -38,6 +39,7 @@ from heliograph.service.snapshot import (
     JobSnapshot,
     Life,
     PartitionSnapshot,
+    RiskSnapshot,
 )
 from heliograph.service.states import FlowStates, Measured
 from heliograph.units import duration
@@ -76,6 +78,7 @@ class FlowMonitor:
         self._source = runtime.client(config.source_client, QUICK_REQUEST_SECONDS)
         self._target = runtime.client(config.target_admin, QUICK_REQUEST_SECONDS)
         self._ledger = runtime.ledger.store
+        self._rehearsals = runtime.ledger.rehearsals
         self._plan = TopicPlan()
         self._targets: dict[TopicPartition, TopicPartition] = {}
         self._target_partitions: list[TopicPartition] = []
@@ -98,6 +101,9 @@ class FlowMonitor:
         self._ledger_runs: int | None = None
         self._canary = CanaryReading()
         self._measured_at = self._whole_at = 0.0
+        #: When the source was asked that last answered.
+        self._source_at = 0.0
+        self._seen: tuple[int, LastSeen] | None = None
         self._measuring = threading.Lock()
         #: Held while what was measured is taken in, and while it is counted.
         self._counting = threading.Lock()
@@ -150,7 +156,7 @@ class FlowMonitor:
         source, target = self._runtime.flow.source, self._runtime.flow.target
         self._states.asks(target, time.time())
         self._target_ends.ask(plan.target, self._target_partitions)
-        self._states.asks(source, time.time())
+        self._states.asks(source, asked_at := time.time())
         self._source_ends.ask(plan.source, plan.partitions)
         silent = [_silence(self._target, e) for e in self._target_ends.silent.values()]
         silent += [_silence(self._source, e) for e in self._source_ends.silent.values()]
@@ -173,6 +179,8 @@ class FlowMonitor:
         if whole or touched:
             found = self._take(plan, plan.partitions.keys() if whole else touched, silent)
         self._states.measured(found, now, self._absent)
+        if self._source_ends.found or not self._targets:
+            self._source_at = asked_at
         if len(self._absent) < len(self._targets) or not self._targets:
             self._measured_at = now
         if whole:
@@ -217,7 +225,11 @@ class FlowMonitor:
             silent.append(_silence(self._target, error))
             target_ends, touched = {}, plan.partitions.keys()
         both = [p for p in touched if p in source_ends and self._targets[p] in target_ends]
-        starts = self._starts(plan, [p for p in both if not self._runs_of(plan, p)], silent)
+        fresh = [p for p in both if not self._runs_of(plan, p)]
+        starts = self._starts(plan, fresh, silent)
+        # An operator may have decided where to begin.
+        moves = self._runtime.moves() if fresh else {}
+        starts = {p: moves[p].source if p in moves else start for p, start in starts.items()}
         with self._counting:
             return self._take_all(plan, touched, (source_ends, target_ends, highest), starts)
 
@@ -232,12 +244,17 @@ class FlowMonitor:
         now = time.time()
         found: dict[TopicPartition, Measured] = {}
         for p in touched:
-            if p not in source_ends or self._targets[p] not in target_ends:
+            end = target_ends.get(self._targets[p])
+            if end is None:
+                continue
+            if p not in source_ends:
+                # Of what its source had, more may have arrived.
+                if (known := self._lags.get(p)) is not None:
+                    self._take_target(_place(plan, p), known, end, known.position)
                 continue
             if p not in starts and not self._runs_of(plan, p):
                 continue
             lag = self._lags.setdefault(p, PartitionLag())
-            end = target_ends[self._targets[p]]
             self._take_target(_place(plan, p), lag, end, starts.get(p, 0))
             held_back = max(highest.get(p, 0) - source_ends[p], 0)
             found[p] = Measured(lag.position, source_ends[p], held_back)
@@ -293,15 +310,31 @@ class FlowMonitor:
         ledger = self._ledger.at(place)
         if ledger.runs:
             self._compare(TopicPartition(place.topic, place.partition), lag, ledger.runs)
-            lag.position = ledger.position(end)
+            lag.position = self._position(place, ledger, end)
             if lag.begun_at is None:
                 lag.begun_at = max(ledger.runs[0].target, ledger.inherited.end)
         else:
             lag.position = start
-        if lag.told_target_end == end:
+        told_now = lag.told_target_end == end
+        if told_now or (self._is_guarded(place) and lag.told_target_end <= end):
             lag.position = max(lag.position, lag.told_position)
         if before != (lag.target_end, lag.position, lag.shift):
             lag.made = None
+
+    def _is_guarded(self, place: Place) -> bool:
+        """Whether others may write to the target, whose records are not to be brought there."""
+        return TopicPartition(place.topic, place.partition) in self._runtime.guards
+
+    def _position(self, place: Place, ledger: PartitionLedger, end: int) -> int:
+        """The next source offset to mirror.
+
+        Where a flow goes in the opposite direction the target also grows by records of its own:
+        what counts is what was acknowledged, which is noted every two seconds.
+        """
+        known = ledger.known
+        if not self._is_guarded(place) or known is None or known.target > end:
+            return ledger.position(end)
+        return ledger.source_of(max(known.sequence, ledger.runs[0].sequence))
 
     def _compare(self, p: TopicPartition, lag: PartitionLag, runs: Sequence[Run]) -> None:
         """Say so when offsets stop being the source's."""
@@ -434,6 +467,37 @@ class FlowMonitor:
         lag = self._lags.get(partition)
         return (lag.records, lag.source_rate) if lag is not None else (0, 0.0)
 
+    def seen(self) -> LastSeen | None:
+        """What the source had and the target had not, when the source last answered.
+
+        None before that. The same object until the next measurement.
+        """
+        at_ms = int(self._source_at * 1000)
+        if not at_ms:
+            return None
+        with self._counting:
+            number, seen = self._seen if self._seen is not None else (-1, None)
+            # What waits has waited longer with every measurement.
+            aged = seen is not None and seen.at_ms != at_ms and bool(seen.ends)
+            if seen is None or number != self._measurements or aged:
+                seen = self._beyond(at_ms)
+            elif seen.at_ms != at_ms:
+                seen = replace(seen, at_ms=at_ms)
+            self._seen = self._measurements, seen
+        return seen
+
+    def _beyond(self, at_ms: int) -> LastSeen:
+        behind = {p: lag for p, lag in self._lags.items() if lag.records}
+        topics: Counter[str] = Counter()
+        for p, lag in behind.items():
+            topics[p.topic] += lag.records
+        ages = [lag.seconds(at_ms / 1000) for lag in behind.values()]
+        seconds = max((age for age in ages if age is not None), default=None if ages else 0.0)
+        return LastSeen(
+            at_ms, {p: lag.source_end for p, lag in behind.items()}, True, topics.total(), seconds,
+            topics, len(self._absent),
+        )  # fmt: skip
+
     def snapshot(
         self, life: Life, parts: Mapping[str, Life], jobs: Sequence[JobSnapshot] = ()
     ) -> FlowSnapshot:
@@ -452,6 +516,7 @@ class FlowMonitor:
                 base = self._figures(now, stale)
             self._base, self._base_of, self._base_at = base, key, now
         counts = self._copied.counts
+        recovered, newest = self._rehearsals.measured, self._rehearsals.newest
         return replace(
             base,
             life=life,
@@ -478,7 +543,17 @@ class FlowMonitor:
             groups=self.groups.rows(parts.get(CHECKPOINTS), self.ends_of, self._measurements),
             canary=self._canary_snapshot(now),
             paused_topics=MappingProxyType(dict(self._runtime.paused_topics)),
+            at_risk=self._at_risk(base),
+            rto_seconds=recovered.rto_seconds if recovered is not None else None,
+            rto_measured_at=recovered.at_ms / 1000 if recovered is not None else 0.0,
+            rehearsal_ok=newest.ok if newest is not None else None,
         )
+
+    def _at_risk(self, base: FlowSnapshot) -> RiskSnapshot | None:
+        known = base.at_risk
+        if known is None or not self._source_at:
+            return None
+        return replace(known, measured_at=self._source_at)
 
     def _canary_snapshot(self, now: float) -> CanarySnapshot | None:
         reading = self._canary
@@ -521,8 +596,12 @@ class FlowMonitor:
         sums = [topic.snapshot(name) for name, topic in topics.items()]
         sums.sort(key=lambda t: (-(t.lag_records or 0), t.topic))
         records = [t.lag_records for t in sums if t.lag_records is not None]
-        seconds = max((t.lag_seconds or 0.0 for t in sums), default=0.0)
+        greatest = max((t.lag_seconds or 0.0 for t in sums), default=0.0)
         unknown = any(t.lag_seconds is None for t in sums)
+        unmeasured = sum(topic.unmeasured for topic in topics.values())
+        # Of a flow without partitions it is known that nothing waits.
+        behind = sum(records) if records or not made else None
+        seconds = None if unknown and not greatest else greatest
         return FlowSnapshot(
             self._runtime.name, flow.source, flow.target, Life(FlowState.STARTING),
             topics=tuple(sums),
@@ -530,13 +609,13 @@ class FlowMonitor:
             states=MappingProxyType({
                 s.value: states[s] for s in reversed(PartitionState) if states[s]
             }),
-            unmeasured=sum(topic.unmeasured for topic in topics.values()),
-            # Of a flow without partitions it is known that nothing waits.
-            lag_records=sum(records) if records or not made else None,
-            lag_seconds=None if unknown and not seconds else seconds,
+            unmeasured=unmeasured,
+            lag_records=behind,
+            lag_seconds=seconds,
             records_total=total if lags or not made else None,
             identical=identical,
             translated=translated,
+            at_risk=RiskSnapshot(behind, sum(map(bool, records)), seconds, unmeasured, 0.0),
         )  # fmt: skip
 
     def _by_name(self) -> Sequence[tuple[TopicPartition, str]]:

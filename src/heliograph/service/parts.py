@@ -26,7 +26,14 @@ from heliograph.service.once import incomplete
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, HEARTBEATS, FlowState, Life
 from heliograph.wire.errors import WireError
 
-__all__ = ["PARTS", "Part", "configured_parts", "life_of_flow", "unless_standing_by"]
+__all__ = [
+    "PARTS",
+    "Part",
+    "configured_parts",
+    "life_of_flow",
+    "standby_parts",
+    "unless_standing_by",
+]
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +56,11 @@ def configured_parts(config: FlowConfig) -> set[str]:
     return {part for part in PARTS if asked[part]}
 
 
+def standby_parts(config: FlowConfig) -> tuple[str, ...]:
+    """The parts that rest until the flow is started, if it is configured to stand by."""
+    return (COPYING, CHECKPOINTS) if config.standby else ()
+
+
 def life_of_flow(parts: Iterable[Life]) -> Life:
     """That of the part which needs most attention; of the first, if they are alike."""
     return min(parts, key=lambda life: _MOST_ATTENTION_FIRST.index(life.state))
@@ -65,10 +77,14 @@ class Part:
     """A part of a flow: what is wanted of it, and what it is.
 
     It rests if it is not ``wanted`` here, or ``held`` for all mirrors of the flow, with the reason.
+    ``why`` is the reason why it is not wanted, if one was given.
+    With ``standby`` it is held because its direction is not needed now.
     """
 
     wanted: bool = True
+    why: str = ""
     held: str = ""
+    standby: bool = False
     running: bool = False
     life: Life = field(default_factory=lambda: Life(FlowState.STARTING, since=time.time()))
     scheduler: Scheduler | None = None
@@ -79,6 +95,16 @@ class Part:
     def rests(self) -> bool:
         """Whether it is not to run."""
         return not self.wanted or bool(self.held)
+
+    @property
+    def reason(self) -> str:
+        """Why it rests, for people; empty if nobody has said."""
+        return self.held or self.why
+
+    def want(self, *, wanted: bool, why: str = "") -> None:
+        """Let it run here or not. What rests already keeps its reason."""
+        if wanted or self.wanted:
+            self.wanted, self.why = wanted, why
 
     def schedule(
         self, jobs: Iterable[ControlJob], runtime: FlowRuntime, scheduler: Scheduler

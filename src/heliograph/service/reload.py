@@ -52,6 +52,7 @@ _BEGINNING = {
     "refresh.topics.": Effect.JOBS,
     "sync.topic.": Effect.JOBS,
     "heliograph.acls.": Effect.JOBS,
+    "heliograph.drill.": Effect.CHECKPOINTS,
 }
 
 

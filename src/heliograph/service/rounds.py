@@ -99,6 +99,8 @@ class FlowLeases:
         if self.turned_away:
             self._leased = set()
             return []
+        # A flow in the opposite direction may have begun.
+        self.runtime.look_back()
         partitions = self._wanted
         weights = {p: self._weight(p) for p in partitions}
         most = self.runtime.config.tasks_max or self._most()
@@ -120,6 +122,8 @@ class FlowLeases:
         if not self.runtime.holds:
             return []
         new = sorted(self._wanted - self._leased)
+        if new:
+            self.runtime.look_back()
         self._leased.update(new)
         lease = self._lease(new, starts_at, deadline) if new else None
         return [lease] if lease is not None and lease.partitions else []

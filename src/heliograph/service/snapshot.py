@@ -42,6 +42,7 @@ __all__ = [
     "MirrorSnapshot",
     "PartitionCopies",
     "PartitionSnapshot",
+    "RiskSnapshot",
     "TopicSnapshot",
     "summary",
     "to_json",
@@ -56,7 +57,7 @@ _WORST_FIRST = {state: n for n, state in enumerate(reversed(PartitionState))}
 #: Fields that hold a time.
 _TIMES = frozenset(
     {"at", "since", "next_try", "last_run", "next_run", "measured_at", "started_at", "seen_at",
-     "progressed_at", "expires_at"}
+     "progressed_at", "expires_at", "rto_measured_at"}
 )  # fmt: skip
 
 
@@ -295,6 +296,27 @@ class CanarySnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class RiskSnapshot:
+    """What a flow would lose if its source died now: its RPO.
+
+    Attributes:
+        records: source offsets that are not on the target yet, of all partitions whose lag is
+            known; None if that is known of none. Markers of transactions and aborted records have
+            offsets, too.
+        topics: how many source topics they are in.
+        seconds: how long the oldest of them has waited; None if that is not known.
+        unmeasured: partitions of which nothing is known; they are not in these figures.
+        measured_at: when the source last answered. What was written to it later is not known.
+    """
+
+    records: int | None
+    topics: int
+    seconds: float | None
+    unmeasured: int
+    measured_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSnapshot:
     """One flow.
 
@@ -328,6 +350,10 @@ class FlowSnapshot:
             ends.
         canary: None before the first probe, and where there are no heartbeats to probe with.
         paused_topics: source topics that an operator lets rest: "paused", by whom and why.
+        at_risk: what would be lost if the source died now; None before the first measurement.
+        rto_seconds: how long the last failover, switchover or drill took that came to its end, and
+            ``rto_measured_at`` when it was; None if there was none.
+        rehearsal_ok: whether the last one came to its end as it should; None if there was none.
     """
 
     flow: str
@@ -366,6 +392,10 @@ class FlowSnapshot:
     groups: Sequence[GroupSnapshot] = ()
     canary: CanarySnapshot | None = None
     paused_topics: Mapping[str, str] = field(default_factory=dict)
+    at_risk: RiskSnapshot | None = None
+    rto_seconds: float | None = None
+    rto_measured_at: float = 0.0
+    rehearsal_ok: bool | None = None
 
     @property
     def troubled(self) -> list[PartitionSnapshot]:
@@ -467,7 +497,7 @@ def summary(flow: FlowSnapshot) -> dict[str, Any]:
     plain = {
         name: to_json(getattr(flow, name)) for name in _names(FlowSnapshot) if name not in left_out
     }
-    for name in ("measured_at", "progressed_at"):
+    for name in ("measured_at", "progressed_at", "rto_measured_at"):
         at: float = getattr(flow, name)
         plain[name] = moment(at) if at else None
     plain["topics"], plain["partitions"] = len(flow.topics), len(flow.partitions)

@@ -20,18 +20,19 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from heliograph.claims.process_identity import tag_of, this_process
 from heliograph.config import FlowConfig
 from heliograph.control.scheduler import Scheduler
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.errors import HeliographError, StartError
-from heliograph.ledger.holds import Restart, Subject
+from heliograph.ledger.holds import Restart, Resting, Subject
 from heliograph.service.copying import Copying
 from heliograph.service.events import FlowEvent
 from heliograph.service.flow import QUICK_REQUEST_SECONDS, Admit, FlowRuntime, PositionsStore
 from heliograph.service.flow_session import FlowSession
 from heliograph.service.jobs import jobs_of
 from heliograph.service.once import incomplete
-from heliograph.service.parts import PARTS, Part, configured_parts, life_of_flow
+from heliograph.service.parts import PARTS, Part, configured_parts, life_of_flow, standby_parts
 from heliograph.service.pulse import IDLE_SECONDS
 from heliograph.service.reload import Effect, effects_of
 from heliograph.service.services import Services
@@ -99,7 +100,8 @@ class FlowSupervisor:
         self._session = FlowSession(self.name, services, self._make_runtime)
         self._copying = Copying(self.name, self._session, services, self._stopped)
         self._wanted_config = config
-        self._paused_topics: frozenset[str] = frozenset()
+        #: Topics that are not wanted here, with the reason.
+        self._paused_topics: dict[str, str] = {}
         #: Topics that were told to rest, with the reason.
         self._told_topics: Mapping[str, str] = {}
         #: What is to be lifted of what is held through the ledger.
@@ -107,6 +109,8 @@ class FlowSupervisor:
         #: Restarts that were carried out or came before this connection, by scope; and of which.
         self._restarted: dict[str, str] = {}
         self._restarted_in: FlowRuntime | None = None
+        #: What was last answered to holds, and through which connection.
+        self._answered: tuple[FlowRuntime, Resting] | None = None
         self._reopen = False
         self._restart: set[str] = set()
         self._retry_at = 0.0
@@ -126,9 +130,12 @@ class FlowSupervisor:
             if not self._thread.is_alive() and not self._stopped.is_set():
                 self._thread.start()
 
-    def pause(self, *parts: str) -> None:
-        """Let parts rest, all by default. The flow stays this mirror's; its lag is measured on."""
-        self._want(parts, wanted=False)
+    def pause(self, *parts: str, why: str = "") -> None:
+        """Let parts rest, all by default. The flow stays this mirror's; its lag is measured on.
+
+        ``why`` is shown to all who look: "paused by ...".
+        """
+        self._want(parts, wanted=False, why=why)
 
     def resume(self, *parts: str) -> None:
         """Let parts go on, all by default; what is held of them through the ledger is lifted."""
@@ -136,24 +143,25 @@ class FlowSupervisor:
             self._lift |= {Subject.part(part) for part in parts or tuple(self._parts)}
         self._want(parts, wanted=True)
 
-    def pause_topics(self, *topics: str) -> None:
+    def pause_topics(self, *topics: str, why: str = "") -> None:
         """Let source topics rest, until `resume_topics` or the end of this process."""
         with self._changed:
-            self._paused_topics |= set(topics)
+            self._paused_topics = dict.fromkeys(topics, why or "paused") | self._paused_topics
             self._wake()
 
     def resume_topics(self, *topics: str) -> None:
         """Let source topics go on; what is held of them through the ledger is lifted."""
         with self._changed:
-            self._paused_topics -= set(topics)
+            paused = self._paused_topics.items()
+            self._paused_topics = {topic: why for topic, why in paused if topic not in topics}
             self._lift |= {Subject.topic(topic) for topic in topics}
             self._wake()
 
-    def _want(self, parts: tuple[str, ...], *, wanted: bool) -> None:
+    def _want(self, parts: tuple[str, ...], *, wanted: bool, why: str = "") -> None:
         with self._changed:
             for part in parts or tuple(self._parts):
                 if part in self._parts:
-                    self._parts[part].wanted = wanted
+                    self._parts[part].want(wanted=wanted, why=why)
             self._wake()
 
     def restart(self, *parts: str) -> None:
@@ -345,7 +353,7 @@ class FlowSupervisor:
             if part.running and part.rests:
                 self._stop_part(name)
                 self._rest(name, part)
-                self._say("paused", f"{name} is {part.held or 'paused'}", name)
+                self._say("paused", f"{name} is {part.reason or 'paused'}", name)
         if any(not part.held or not self._session.opened for part in self._waiting()):
             self._start_parts()
         for name, part in self._parts.items():
@@ -356,6 +364,7 @@ class FlowSupervisor:
         self._copying.hold_topics(resting)
         if self._session.opened:
             self._tell_topics(resting)
+            self._answer_holds()
 
     def _tell_topics(self, resting: Mapping[str, str]) -> None:
         told, self._told_topics = self._told_topics, resting
@@ -365,9 +374,10 @@ class FlowSupervisor:
             self._say("topic-resumed", f"topic {topic} goes on", COPYING)
 
     def _rest(self, name: str, part: Part) -> None:
-        part.enter(FlowState.PAUSED, part.held)
+        standby = part.standby and part.wanted
+        part.enter(FlowState.STANDING_BY if standby else FlowState.PAUSED, part.reason)
         if name == COPYING and self._session.monitor is not None:
-            self._session.monitor.suspend(part.held or "copying is paused")
+            self._session.monitor.suspend(part.reason or "copying is paused")
 
     # -- what is held through the ledger --------------------------------------------------------
 
@@ -376,9 +386,43 @@ class FlowSupervisor:
         runtime = self._session.runtime
         if runtime is None or runtime.orders is None:
             return
-        held = runtime.orders.parts
+        held = runtime.orders.parts_with(standby_parts(self.config))
         for name, part in self._parts.items():
             part.held = str(held[name]) if name in held else ""
+            part.standby = name in held and held[name].standby
+
+    def _answer_holds(self) -> None:
+        """Say in the ledger which holds are obeyed, now that nothing of them is copied any more.
+
+        And that the flow copies since it was started, if it was.
+        """
+        runtime = self._session.runtime
+        if runtime is None or runtime.orders is None:
+            return
+        held = runtime.orders.parts
+        obeyed = {
+            n: held[n].since_ms for n, p in self._parts.items() if n in held and not p.running
+        }
+        topics = runtime.orders.topics
+        rests = {t: topics[t].since_ms for t in topics if t in runtime.paused_topics}
+        copying = self._parts.get(COPYING)
+        copies = copying is not None and copying.running and not runtime.stands_by
+        started_ms = runtime.orders.started_ms if copies else 0
+        resting = Resting(obeyed, rests, started_ms=started_ms)
+        before, nothing = self._answered, Resting({}, {})
+        if before == (runtime, resting) or (before is None and resting == nothing):
+            return
+        # Leases of a mirror that was here before may run on, too.
+        clear_seconds = max(self._copying.clear_seconds, runtime.clear_from - time.time())
+        try:
+            runtime.orders.answer(
+                tag_of(this_process()), resting._replace(clear_seconds=max(clear_seconds, 0.0))
+            )
+        except WireError as error:
+            self._retry_at = time.time() + _RETRY_SECONDS
+            log.warning("%s: it cannot be told yet what rests: %s", self.name, error)
+            return
+        self._answered = runtime, resting
 
     def _lift_holds(self) -> None:
         with self._changed:
@@ -387,7 +431,10 @@ class FlowSupervisor:
         if not lift or runtime is None or runtime.orders is None:
             return
         try:
-            if runtime.orders.lift(lift):
+            started = self.config.standby and not runtime.orders.started
+            if started:
+                runtime.orders.start(str(this_process().host))
+            if runtime.orders.lift(lift) or started:
                 runtime.orders.refresh()
         except WireError as error:
             self._retry_at = time.time() + _RETRY_SECONDS
@@ -415,8 +462,7 @@ class FlowSupervisor:
     def _resting_topics(self) -> dict[str, str]:
         runtime = self._session.runtime
         held = runtime.orders.topics if runtime is not None and runtime.orders is not None else {}
-        paused = dict.fromkeys(self._paused_topics, "paused")
-        return paused | {topic: str(hold) for topic, hold in held.items()}
+        return self._paused_topics | {topic: str(hold) for topic, hold in held.items()}
 
     def _waiting(self) -> list[Part]:
         """Parts that are to run and do not."""
@@ -506,6 +552,9 @@ class FlowSupervisor:
             return
         if name == COPYING and self._once:
             self._copying.aim(runtime)
+        if name == COPYING:
+            # While it rested, operators may have decided where to go on: leases have to know.
+            runtime.ledger.memory.refresh()
         self._schedule(name, part, runtime)
         if name == COPYING:
             self._copying.start()

@@ -17,18 +17,20 @@ from types import MappingProxyType
 from heliograph.claims.log import Claim, Standing
 from heliograph.claims.process_identity import is_gone, this_process
 from heliograph.config import FlowConfig
+from heliograph.errors import HeliographError
 from heliograph.ledger.holds import Holds
 from heliograph.model import PartitionState
 from heliograph.service.events import EventBus
 from heliograph.service.flow import FlowRuntime, Observation
 from heliograph.service.monitor import FlowMonitor
-from heliograph.service.parts import configured_parts, life_of_flow
+from heliograph.service.parts import configured_parts, life_of_flow, standby_parts
 from heliograph.service.snapshot import (
     COPYING,
     FlowSnapshot,
     FlowState,
     Life,
     PartitionSnapshot,
+    RiskSnapshot,
     TopicSnapshot,
 )
 from heliograph.wire.errors import WireError
@@ -120,13 +122,36 @@ class FlowSurvey:
         known = replace(known, life=life, parts=MappingProxyType(parts), paused_topics=paused)
         return judged(known, look, now)
 
+    def away(self, error: HeliographError) -> FlowSnapshot:
+        """What is known although a cluster does not answer.
+
+        Of a source that is gone, the ledger on the target tells what rests, and what the source had
+        when it last answered.
+        """
+        flow = self.config.flow
+        life = Life(FlowState.FAILED, str(error), error.code, time.time())
+        if self._runtime.orders is None:
+            return FlowSnapshot(str(flow), flow.source, flow.target, life)
+        parts = self._parts(time.time())
+        held = life_of_flow(parts.values())
+        if held.state in {FlowState.PAUSED, FlowState.STANDING_BY}:
+            life = held
+        last = self._runtime.ledger.source_ends.last
+        risk = None if last is None else RiskSnapshot(
+            last.records, len({p.topic for p in last.ends}), last.seconds, last.unmeasured,
+            last.at_ms / 1000,
+        )  # fmt: skip
+        return FlowSnapshot(str(flow), flow.source, flow.target, life, parts, at_risk=risk)
+
     def _parts(self, now: float) -> dict[str, Life]:
-        held = self._runtime.orders.parts if self._runtime.orders is not None else {}
+        orders = self._runtime.orders
+        held = orders.parts_with(standby_parts(self.config)) if orders is not None else {}
         parts: dict[str, Life] = {}
         for name in sorted(configured_parts(self.config)):
             if name in held:
                 hold = held[name]
-                parts[name] = Life(FlowState.PAUSED, str(hold), since=hold.since_ms / 1000)
+                rests = FlowState.STANDING_BY if hold.standby else FlowState.PAUSED
+                parts[name] = Life(rests, str(hold), since=hold.since_ms / 1000)
             elif self.owner is None:
                 parts[name] = Life(FlowState.STOPPED, NOBODY, since=now)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from heliograph.batch.header import is_guarded
 from heliograph.verify.claims import check_claims
 from heliograph.verify.compaction import Holes, Newest, place_of, unexplained
 from heliograph.verify.comparison import Absent, Comparison, Findings, Terms
@@ -69,7 +70,10 @@ class Checker:
     def _claims(self, part: Range) -> RangeResult:
         """A range that the target has deleted."""
         holes = {Side.SOURCE: Holes(part.begin)}
-        batches = self._read(part, Side.SOURCE, part.begin, part.end, holes)
+        batches = (
+            batch for batch in self._read(part, Side.SOURCE, part.begin, part.end, holes)
+            if part.guard is None or not is_guarded(batch.header, part.guard)
+        )  # fmt: skip
         return check_claims(part, batches, self._context.most, holes[Side.SOURCE])
 
     def _compare(self, part: Range) -> RangeResult:
@@ -98,6 +102,8 @@ class Checker:
             quarantined=found.quarantined,
             untimed=first.untimed,
             others=first.others,
+            returned=first.returned,
+            own=first.own,
             holed=holed if compacted else frozenset(),
         )
 
@@ -116,6 +122,7 @@ class Checker:
             compacted=part.compacted,
             others=self._context.others,
             most=self._context.most,
+            guard=part.guard,
         )
         begin, target_begin = (
             max(part.begin - margin, part.low),

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.batch.header import HEADER_BYTES, BatchHeader
-from heliograph.model import TopicPartition
+from heliograph.batch.header import HEADER_BYTES, BatchHeader, is_guarded
+from heliograph.model import Guard, TopicPartition
 from heliograph.verify.expected import Expected
 from heliograph.verify.model import Counted, Difference, Kind, Side
 from heliograph.verify.previews import changed_fields, preview, previews
@@ -49,6 +49,7 @@ class Terms:
         compacted: sides whose cleaner may have removed records.
         others: names of flows whose records on the target are none of ours, by producer id.
         most: how many differences are described.
+        guard: what came from the target; None if no flow goes in the opposite direction.
     """
 
     source: TopicPartition
@@ -63,6 +64,7 @@ class Terms:
     compacted: frozenset[Side] = frozenset()
     others: Mapping[int, str] = field(default_factory=dict)
     most: int = 20
+    guard: Guard | None = None
 
 
 class Absent(NamedTuple):
@@ -492,19 +494,29 @@ class Comparison:
         return f"written by producer id {producer_id}, not by this flow"
 
     def skips(self, batch: Batch) -> bool:
-        """Whether a batch of the target is another flow's, which is counted and left out."""
+        """Whether a batch of the target is not this flow's to answer for: counted and left out.
+
+        It is another flow's; or it began there, and the flow in the opposite direction mirrors it.
+        """
         header, terms = batch.header, self._terms
-        name = terms.others.get(header.producer_id) if header.magic == _MAGIC else None
-        if name is None:
+        writer = header.producer_id if header.magic == _MAGIC else -1
+        name = terms.others.get(writer) if header.magic == _MAGIC else None
+        paired = terms.guard is not None and terms.guard.paired
+        if name is None and (not paired or writer == terms.producer_id):
             return False
-        parts: Iterable[Sequence[int]] = [range(header.base_offset, header.last_offset + 1)]
-        if not header.dense:
-            parts = (offsets for offsets, _ in decoded(batch))
-        for offsets in parts:
-            low = bisect_left(offsets, terms.target_begin)
-            high = bisect_left(offsets, terms.target_end)
-            if high > low:
-                self.found.others[name] += high - low
+        number = _count_between(batch, terms.target_begin, terms.target_end)
+        if name is None:
+            self.found.own += number
+        elif number:
+            self.found.others[name] += number
+        return True
+
+    def returned(self, batch: Batch) -> bool:
+        """Whether a batch of the source came from the target, which is counted and left out."""
+        terms = self._terms
+        if terms.guard is None or not is_guarded(batch.header, terms.guard):
+            return False
+        self.found.returned += _count_between(batch, terms.begin, terms.end)
         return True
 
     def _is_mine(self, offset: int) -> bool:
@@ -527,8 +539,19 @@ def _most_of(header: BatchHeader, terms: Terms) -> int:
     return min(header.record_count, terms.end - header.base_offset)
 
 
+def _count_between(batch: Batch, begin: int, end: int) -> int:
+    """How many records of a batch have offsets [``begin``, ``end``)."""
+    header = batch.header
+    parts: Iterable[Sequence[int]] = [range(header.base_offset, header.last_offset + 1)]
+    if header.magic != _MAGIC or not header.dense:
+        parts = (offsets for offsets, _ in decoded(batch))
+    return sum(bisect_left(part, end) - bisect_left(part, begin) for part in parts)
+
+
 def _counted(batches: Iterable[Batch], comparison: Comparison) -> Iterator[Batch]:
     for batch in batches:
+        if comparison.returned(batch):
+            continue
         comparison.found.bytes += len(batch.data)
         yield batch
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
-from heliograph.model import ClientSettings, Flow, TopicPartition
+from heliograph.model import ClientSettings, Flow, Guard, TopicPartition
 
 __all__ = [
     "Counted",
@@ -94,6 +94,7 @@ class Range:
         inferred: whether how far the flow is was concluded from the target's end: its broker has
             forgotten the flow, and the log has none of its batches.
         pruned_below: the ledger has forgotten where records below this source offset were.
+        guard: what came from the target; None if no flow goes in the opposite direction.
     """
 
     number: int
@@ -118,6 +119,7 @@ class Range:
     deleted: bool = False
     inferred: bool = False
     pruned_below: int = 0
+    guard: Guard | None = None
 
 
 @dataclass(slots=True)
@@ -167,6 +169,9 @@ class Counted:
         untimed: records whose timestamp the target replaced by the time of appending.
         deleted: records that the source has, and the target has deleted: not compared.
         others: records on the target of other flows, by their names.
+        returned: records on the source that came from the target, and do not go back.
+        own: records on the target that began there; the flow in the opposite direction mirrors
+            them.
     """
 
     records: int = 0
@@ -180,6 +185,8 @@ class Counted:
     untimed: int = 0
     deleted: int = 0
     others: Counter[str] = field(default_factory=Counter)
+    returned: int = 0
+    own: int = 0
 
     def count(self, other: Counted) -> None:
         """Sum up."""

@@ -15,10 +15,11 @@ from heliograph.batch.records import decode
 from heliograph.config import FlowConfig
 from heliograph.control.topics.refresh import Comparison, TopicRefresh
 from heliograph.errors import HeliographError
+from heliograph.ledger.reverse import looping, reverse_of
 from heliograph.ledger.signatures import signatures
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import Flow, TopicPartition
-from heliograph.policy import ledger_topic, quarantine_topic
+from heliograph.model import Flow, Guard, TopicPartition
+from heliograph.policy import ledger_topic, policy_from, quarantine_topic
 from heliograph.verify.checking import MARGIN
 from heliograph.verify.model import Range, Side, VerifyContext
 from heliograph.verify.report import PartitionReport
@@ -68,11 +69,14 @@ class Planner:
         self._ledger = LedgerStore(target, ledger_topic(config.flow.source))
         self._read_committed = config.isolation_level == "read_committed"
         self._producer_id = _NOWHERE
+        #: What came from the target, by partition.
+        self._guards: Mapping[TopicPartition, Guard] = {}
 
     def _viewer(self) -> Viewer:
         return Viewer(
-            self._config, self._choice, self._source, self._target, self._ledger, self._producer_id
-        )
+            self._config, self._choice, self._source, self._target, self._ledger,
+            self._producer_id, self._guards,
+        )  # fmt: skip
 
     # -- the plan -----------------------------------------------------------------------------
 
@@ -84,6 +88,7 @@ class Planner:
         )
         found = self._chosen(found)
         self._sign()
+        self._guards = self._look_back(found)
         reports = {
             TopicPartition(topic, index): PartitionReport(
                 TopicPartition(topic, index), TopicPartition(remote, index)
@@ -163,6 +168,16 @@ class Planner:
             for producer_id, alias in found.sources.items()
             if alias != source and producer_id != self._producer_id
         }
+
+    def _look_back(self, found: Comparison) -> Mapping[TopicPartition, Guard]:
+        """What a flow in the opposite direction has brought, where names let that come back."""
+        flow = self._config.flow
+        topics = looping(policy_from(self._config), found.remote, flow.source, flow.target)
+        reverse = reverse_of(self._config, self._source, self._target, found.source, topics)
+        if reverse is None:
+            return {}
+        wanted = {p: name for p, name in found.partitions.items() if p.topic in topics}
+        return reverse.guards(wanted, found.source, found.target)
 
     def _sign(self) -> None:
         """The flow's signature, from the ledger."""
@@ -336,6 +351,7 @@ class Planner:
             target_high=view.target_end,
             stretches=expected.between(begin - MARGIN, end + MARGIN),
             last=end == view.high,
+            guard=view.guard,
         )
 
     def _sampled(self, ranges: list[Range]) -> list[Range]:

@@ -179,6 +179,9 @@ class Report:
             (totals.quarantined, "record", "that were quarantined, not mirrored"),
             (totals.compacted, "record",
              "that only one side has, which compaction explains"),
+            (totals.returned, "record", "that came from the target, and do not go back"),
+            (totals.own, "record",
+             "that began on the target: the flow in the opposite direction mirrors them"),
             *((count, "record", f"on the target that flow {name} has mirrored")
               for name, count in sorted(totals.others.items())),
         ]  # fmt: skip

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from heliograph.batch.header import batches
+from heliograph.batch.header import batches, is_guarded
 from heliograph.config import FlowConfig
 from heliograph.config.key import BoundedPattern
 from heliograph.control.topics.refresh import Comparison
@@ -20,7 +20,7 @@ from heliograph.ledger.codec import Place
 from heliograph.ledger.order import logs_before_ledger
 from heliograph.ledger.runs import PartitionLedger
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import TopicPartition
+from heliograph.model import Guard, TopicPartition
 from heliograph.verify.expected import Expected, stretches_of
 from heliograph.verify.model import Gone, Side
 from heliograph.verify.report import PartitionReport
@@ -82,6 +82,7 @@ class View:
         claims: all that the ledger says, that of what the target has deleted as well.
         deleted: the source offsets that the target has deleted, and the source has.
         never: the source offsets that were never to be mirrored.
+        guard: what came from the target; None if no flow goes in the opposite direction.
     """
 
     place: Place
@@ -101,6 +102,7 @@ class View:
     gone: list[Gone]
     problems: list[str]
     notes: list[str]
+    guard: Guard | None = None
 
 
 class Viewer:
@@ -114,8 +116,9 @@ class Viewer:
         target: ClusterClient,
         ledger: LedgerStore,
         producer_id: int,
+        guards: Mapping[TopicPartition, Guard] | None = None,
     ) -> None:
-        """``producer_id``: the flow's signature."""
+        """``producer_id``: the flow's signature; ``guards``: what came from the target."""
         self._config = config
         self._choice = choice
         self._source = source
@@ -123,6 +126,7 @@ class Viewer:
         self._ledger = ledger
         self._read_committed = config.isolation_level == "read_committed"
         self._producer_id = producer_id
+        self._guards = guards or {}
 
     def views(
         self,
@@ -238,7 +242,7 @@ class Viewer:
             target_low = sight.earlier
         if ledger.runs:
             end, inferred = self._end(ledger, sight, target)
-            goal = ledger.source_of(end)
+            goal = self._pass_returned(partition, ledger.source_of(end), sight.source_end)
             expected = Expected(stretches_of(ledger, end, target_low))
             claims = Expected(stretches_of(ledger, end, 0))
             first = ledger.runs[0]
@@ -283,9 +287,31 @@ class Viewer:
         view = View(
             self._place(found, partition), target, expected, inferred, claims, pruned_below,
             deleted, never, low, max(high, low), goal, min(target_low, target_end), target_end,
-            pending, gone, problems, notes,
+            pending, gone, problems, notes, self._guards.get(partition),
         )  # fmt: skip
         return self._limited(view)
+
+    def _pass_returned(self, partition: TopicPartition, position: int, end: int) -> int:
+        """Where the next record is that may be mirrored: behind what came from the target."""
+        guard = self._guards.get(partition)
+        if guard is None or position >= end:
+            return position
+        passed = [position]
+
+        def take(fetched: Fetched) -> int | None:
+            for header, _ in batches(fetched.records):
+                if header.last_offset < passed[-1]:
+                    continue
+                if not (header.control or is_guarded(header, guard)):
+                    return None
+                passed.append(header.last_offset + 1)
+            return None if passed[-1] >= end else max(passed[-1], fetched.offset)
+
+        read_ranges(
+            self._source, {partition: position}, take, read_committed=self._read_committed,
+            partition_bytes=_TAIL_BYTES,
+        )  # fmt: skip
+        return min(passed[-1], end)
 
     def _limited(self, view: View) -> View:
         """Only the offsets that were asked for."""

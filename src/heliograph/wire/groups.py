@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kafka.protocol.admin import DescribeClusterRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DescribeClusterRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -243,6 +248,29 @@ class GroupClient:
             if not _MOVED.isdisjoint(codes.values()):
                 self._coordinators.pop(group, None)
         return answers
+
+    # -- deleting -----------------------------------------------------------------------------
+
+    def delete(self, groups: Iterable[str]) -> Answers[None]:
+        """Delete groups with all that they have committed; one that is not there counts as done.
+
+        Brokers refuse this for a group that has members.
+        """
+
+        def ask(node: int, groups: Sequence[str]) -> Iterator[tuple[str, Any]]:
+            messages = [
+                DeleteGroupsRequest(groups_names=piece)
+                for piece in _pieces(groups, _GROUPS_PER_REQUEST)
+            ]
+            with self.client.lent(node) as connection:
+                answers = connection.requests(messages, self.client.request_timeout)
+            for answer in answers:
+                for result in answer.results:
+                    if result.error_code == _GROUP_ID_NOT_FOUND:
+                        result.error_code = NONE
+                    yield result.group_id, result
+
+        return self._ask(groups, "deleting", ask, lambda _: None)
 
     # -- coordinators -------------------------------------------------------------------------
 

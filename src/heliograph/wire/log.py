@@ -60,9 +60,12 @@ def read_once(
     offset: int,
     patience: float = _PATIENCE_SECONDS,
     max_bytes: int = _CHUNK_BYTES,
+    *,
+    read_committed: bool = False,
 ) -> Fetched:
-    """One fetch at ``offset``, read_uncommitted. Follows the leader; raises on a broker error.
+    """One fetch at ``offset``. Follows the leader; raises on a broker error.
 
+    With ``read_committed`` it ends before open transactions, and names those that were aborted.
     The first batch comes whole, even if it is larger than ``max_bytes``.
     """
 
@@ -71,7 +74,7 @@ def read_once(
         ids = {partition.topic: metadata.topics[partition.topic].topic_id}
         with client.lent(leader) as connection:
             session = FetchSession(
-                connection, ids, read_committed=False, max_bytes=max_bytes,
+                connection, ids, read_committed=read_committed, max_bytes=max_bytes,
                 partition_max_bytes=max_bytes, single=True,
             )  # fmt: skip
             # A leader that was deposed and does not know it yet must not answer with an old log.

@@ -18,11 +18,15 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Where a partition lives now. ``leader`` is -1 while there is none."""
+    """Where a partition lives now. ``leader`` is -1 while there is none.
+
+    ``in_sync`` counts the replicas that have all that was acknowledged; -1: not told.
+    """
 
     leader: int
     leader_epoch: int
     replicas: int
+    in_sync: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,9 @@ def parse_metadata(response: Any) -> Metadata:
         if not _TOPIC_NAME.fullmatch(topic.name):
             raise DamagedAnswer(f"a broker names a topic {shown(topic.name)!r}")
         partitions = {
-            p.partition_index: PartitionInfo(p.leader_id, p.leader_epoch, len(p.replica_nodes))
+            p.partition_index: PartitionInfo(
+                p.leader_id, p.leader_epoch, len(p.replica_nodes), len(p.isr_nodes)
+            )
             for p in topic.partitions
         }
         topic_id = topic.topic_id or NO_ID

@@ -26,6 +26,7 @@ from heliograph.batch.pieces import (
     PASSED,
     REWRITTEN,
     CorruptBatch,
+    Guarded,
     NewEpoch,
     Piece,
     Refused,
@@ -49,7 +50,7 @@ def cut(data, start=0, aborted=(), rules=APART):
     out: list[Any] = []
     sequence = SEQUENCE
     for piece in pieces(data, start, list(aborted), rules, EPOCH):
-        if isinstance(piece, int | Refused):
+        if isinstance(piece, int | Refused | Guarded):
             out.append(piece)
             continue
         assert isinstance(piece, Piece)
@@ -494,3 +495,58 @@ def test_f11_batches_of_old_formats_and_of_unknown_epochs_tell_none():
         for data in (legacy(1, records(3)), nameless):
             found = list(pieces(view(data), 3, [], rules, EPOCH))
             assert not [item for item in found if isinstance(item, NewEpoch)]
+
+
+# -- what came from the target --------------------------------------------------------------------
+
+THEIRS = 99
+GUARD = Rules(guard=frozenset({THEIRS}))
+KINDS = st.sampled_from(["theirs", "ours", "other", "legacy", "theirs, lz4", "ours, large"])
+
+
+@given(
+    st.lists(st.tuples(KINDS, st.integers(1, 3)), max_size=20),
+    st.integers(0, 10),
+    st.integers(0, 15),
+    st.booleans(),
+)
+def test_exactly_what_came_from_the_target_is_left_out(plan, start, since, merging):
+    log, offset, wanted = bytearray(), 0, []
+    # Old formats stand at the beginning of a log.
+    for kind, count in sorted(plan, key=lambda item: item[0] != "legacy"):
+        offsets = range(offset, offset + count)
+        made = records(*offsets, value=b"x" * 5000 if kind == "ours, large" else b"v")
+        if kind == "legacy":
+            log += legacy(1, made)
+        else:
+            producer = {"theirs": THEIRS, "theirs, lz4": THEIRS, "other": 5}.get(kind, -1)
+            codec = 3 if kind == "theirs, lz4" else 0
+            log += batch(made, producer=(producer, 0, 7), codec=codec)
+        guarded = kind.startswith("theirs") and offset >= since
+        wanted += [] if guarded else [o for o in offsets if o >= start]
+        offset += count
+    rules = GUARD._replace(guard_since=since, small_bytes=4096 if merging else 0)
+    found = cut(view(log), start, (), rules)
+    assert source_offsets(found) == wanted
+    passed = [f.next_offset for f in found if isinstance(f, Guarded)]
+    assert passed == sorted(passed)
+    assert all(o > start for o in passed)
+
+
+def test_many_small_batches_are_merged_up_to_those_that_came_from_the_target():
+    def small(offsets, producer):
+        return b"".join(bytes(batch(records(o), producer=(producer, 0, o))) for o in offsets)
+
+    log = small(range(40), 5) + small(range(40, 45), THEIRS) + small(range(45, 90), 5)
+    found = cut(view(bytearray(log)), 0, (), GUARD)
+    kinds = [f.next_offset if isinstance(f, Guarded) else f[0].lane for f in found]
+    assert kinds == [MERGED, 41, 42, 43, 44, 45, MERGED]
+    # Without the guard, all of it is one batch.
+    assert len(cut(view(bytearray(log)), 0, (), Rules())) == 1
+
+
+def test_nothing_is_left_out_on_the_word_of_a_damaged_header():
+    data = batch(records(0, 1), producer=(5, 0, 7))
+    data[43:51] = THEIRS.to_bytes(8, "big")
+    with pytest.raises(CorruptBatch, match="does not match its CRC"):
+        cut(view(data), 0, (), GUARD)

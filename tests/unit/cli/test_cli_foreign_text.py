@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import logging
@@ -18,13 +19,27 @@ from rich.console import Console
 
 from heliograph.cli.acls import _lines as acl_lines
 from heliograph.cli.client import _print as print_client
+from heliograph.cli.drill import _show_history as show_drills
+from heliograph.cli.drill import _show_report as show_drill
 from heliograph.cli.errors import show_error
 from heliograph.cli.groups import _cells
+from heliograph.cli.offsets_view import Shown, echo_csv, show_moved
+from heliograph.cli.offsets_view import show as show_starts
 from heliograph.cli.reporting import reporter, table
 from heliograph.control.acls.rules import AclPlan, Change
 from heliograph.control.groups.preview import GroupRow
+from heliograph.control.groups.starts import GroupStart, Log, Moved, Start, Translated
 from heliograph.errors import HeliographError
-from heliograph.model import ClientSettings, PartitionState
+from heliograph.failover.drill_rules import (
+    DrillReport,
+    Finding,
+    GroupDrill,
+    Outcome,
+    Proof,
+    TimePart,
+)
+from heliograph.failover.risk import Risk
+from heliograph.model import ClientSettings, Flow, PartitionState, TopicPartition
 from heliograph.service.events import EventBus
 from heliograph.service.snapshot import (
     FlowSnapshot,
@@ -86,6 +101,19 @@ def in_group_table():
     return "|".join(shown(cell) for cell in _cells(row))
 
 
+def in_offsets(capsys):
+    p = TopicPartition("t", 0)
+    found = {EVIL: GroupStart(EVIL, EVIL, EVIL, {p: Start(p, 1, Log(0, 2), note=EVIL)}, {p: EVIL})}
+    moved = {EVIL: Moved(EVIL, reason=EVIL)}
+    seen = Shown(Flow("A", "B"), Translated(), found, [EVIL], rewind=False)
+    for verbose in (False, True):
+        show_starts(dataclasses.replace(seen, notes=()), verbose=verbose)
+    for form in ("json", "yaml", "csv"):
+        show_moved(seen, moved, form)
+    echo_csv(seen)
+    return capsys.readouterr().out
+
+
 def in_error(capsys):
     show_error(HeliographError("code", f"group {shown(EVIL)}"))
     return capsys.readouterr().err
@@ -114,6 +142,21 @@ def topic_of_a_rogue_broker():
 
 
 CONTENT = (1, EVIL.encode(), EVIL.encode(), ((EVIL, b"h"),))
+
+
+def in_drill(capsys):
+    p = TopicPartition("A.orders", 0)
+    proof = Proof(EVIL, p, 3, Outcome.WRONG, f"header {shown(EVIL)}")
+    group = GroupDrill(EVIL, "Empty", "", {p: 3}, {}, 0, 0, [proof])
+    report = DrillReport(
+        "A->B", "A", "B", "1", EVIL, 0, {}, 1, 1, True, Risk((), True, None, None), None, [group],
+        1, 1, 1, [TimePart("looking", 1.0)], [], [Finding("drill.x", EVIL, EVIL)], [EVIL], 1.0,
+    )  # fmt: skip
+    show_drill(report)
+    show_drills("A->B", [report.rehearsal], "table")
+    return capsys.readouterr().out
+
+
 PLACES: dict[str, Any] = {
     "what a broker says of an error": lambda: str(BrokerError(1, "writing", EVIL)),
     "the host of a broker": lambda: Connection(EVIL, 1, Security("PLAINTEXT"), "c").address,
@@ -121,6 +164,8 @@ PLACES: dict[str, Any] = {
     "acls plan": in_acl_plan,
     "a right that is missing": lambda: missing_right(SETTINGS, "Read", "group", EVIL),
     "groups": in_group_table,
+    "offsets": in_offsets,
+    "drill": in_drill,
     "client commands": of_client,
     "a record in verify": lambda: preview(CONTENT),
     "a header's name in verify": lambda: changed_fields(CONTENT, (*CONTENT[:3], ((EVIL, b"g"),))),

@@ -15,16 +15,20 @@ from synthetic import BACK, MAIN, SyntheticMirror, synthetic_server
 
 from heliograph.cli import cli
 from heliograph.cli.events import _all
+from heliograph.cli.read_back import flow_of
 from heliograph.cli.rest_client import Login, RestClient
 from heliograph.cli.status import problems_of, status_table
 from heliograph.errors import ConfigError, HeliographError, StartError
+from heliograph.service.at_risk import risk_words
 from heliograph.service.events import FlowEvent
 from heliograph.service.snapshot import (
     COPYING,
+    HEARTBEATS,
     CanarySnapshot,
     FlowSnapshot,
     FlowState,
     Life,
+    RiskSnapshot,
     summary,
 )
 
@@ -110,16 +114,56 @@ def test_what_is_wrong_with_a_flow(changes, expected):
     assert problems_of(replace(FLOW, **changes), []) == expected
 
 
+def test_status_says_what_would_be_lost_as_the_mirror_does_whose_rest_api_it_asks():
+    risk = RiskSnapshot(1204, 3, 0.4, 0, 1e9)
+    known = replace(FLOW, at_risk=risk, rto_seconds=7.2, rto_measured_at=1e9)
+    plain = json.loads(json.dumps(summary(known)))
+    assert flow_of(plain).at_risk == risk
+    older = {k: v for k, v in plain.items() if not k.startswith(("at_risk", "rto"))}
+    assert flow_of(older).at_risk is None, "it may be of an older version"
+    heartbeats = summary(replace(FLOW, parts={HEARTBEATS: Life(FlowState.RUNNING)}))
+    status = {
+        "mirror": {"url": "http://x", "note": ""}, "healthy": True, "problems": [],
+        "at": "2001-09-09T01:46:42.000Z", "flows": [plain, older, heartbeats],
+    }  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=300).print(status_table(status, 300))
+    lines = [line.strip() for line in out.getvalue().splitlines() if "died now" in line]
+    assert lines == [
+        "A->B if A died now: 1,204 records in 3 topics, 0.4 s; recovery took 7.2 s at"
+        " 2001-09-09T01:46:40.000Z",
+        "A->B if A died now: what would be lost is not known; recovery was never rehearsed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("risk", "now", "expected"),
+    [
+        (RiskSnapshot(0, 0, 0.0, 0, 100.0), 101, "0 records"),
+        (RiskSnapshot(1, 1, 0.04, 0, 100.0), 101, "1 record in 1 topic, 0.0 s"),
+        (RiskSnapshot(5, 2, None, 0, 100.0), 101, "5 records in 2 topics, not known for how long"),
+        (RiskSnapshot(0, 0, None, 4, 100.0), 101,
+         "0 records; what 4 partitions would lose is not known"),
+        (RiskSnapshot(None, 0, None, 9, 100.0), 101, "what would be lost is not known"),
+        (RiskSnapshot(5, 1, 44.0, 1, 0.25), 34,
+         "5 records in 1 topic, 44 s; what 1 partition would lose is not known; A last answered at"
+         " 1970-01-01T00:00:00.250Z"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_never_0(risk, now, expected):
+    assert risk_words(replace(FLOW, at_risk=risk), now) == f"if A died now: {expected}"
+
+
 def test_a_failing_job_is_a_problem():
     failing = [{"description": "syncing ACLs", "error": "no right"}]
     assert problems_of(FLOW, failing) == ["syncing ACLs: no right"]
 
 
 def test_other_people_s_text_does_nothing_to_the_terminal():
-    flow = replace(FLOW, flow=EVIL, life=Life(FlowState.FAILED, EVIL))
+    flow = replace(FLOW, flow=EVIL, source=EVIL, life=Life(FlowState.FAILED, EVIL))
     status = {
         "mirror": {"from": "kafka", "url": None, "note": EVIL}, "healthy": False,
-        "problems": [f"{EVIL}: {EVIL}"],
+        "problems": [f"{EVIL}: {EVIL}"], "at": "2026-11-17T03:12:07.250Z",
         "flows": [{**summary(flow), "owner": {"host": EVIL, "pid": 1, "since": "now"}}],
     }  # fmt: skip
     out = io.StringIO()
@@ -231,14 +275,17 @@ def test_commands_do_what_they_say_and_a_dry_run_does_nothing(open_to_all):
     about = (url, "--flow", "eu-west -> us-east", "--yes")
     dry = json.loads(run("pause", *about, "--dry-run", "-o", "json").stdout)
     assert (dry["dry_run"], dry["through"], flow.paused) == (True, "rest", {})
-    done = run("pause", *about, "--part", "copying", "--part", "heartbeats")
+    parts = ("--part", "copying", "--part", "heartbeats")
+    done = run("pause", *about, *parts, "--why", "B is moved")
     assert done.stdout == f"{BACK}\tpause\tcopying,heartbeats\trest\tthe mirror at {url} will\n"
     assert set(flow.paused) == {"copying", "heartbeats"}
-    assert run("status", url).exit_code == 1
+    seen = run("status", url)
+    assert seen.exit_code == 1
+    assert f"{BACK} paused: paused through REST: B is moved" in seen.stdout
     assert run("resume", *about).exit_code == 0
     assert not flow.paused
     assert run("pause", *about, "--topic", "returns").exit_code == 0
-    assert flow.paused_topics == {"returns"}
+    assert set(flow.paused_topics) == {"returns"}
     assert run("resume", *about, "--topic", "returns").exit_code == 0
     assert not flow.paused_topics
     assert run("restart", *about, "--part", "copying").exit_code == 0

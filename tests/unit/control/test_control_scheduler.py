@@ -107,7 +107,7 @@ def test_a_job_in_trouble_says_so(scheduler):
     [job] = scheduler.jobs_of("A->B")
     assert (job.description, job.last_error) == ("failing", "no")
     assert job.details == {"g1": "is in use"}
-    wait_for(lambda: scheduler.jobs_of("A->B")[0].next_run > job.last_run + 50)
+    wait_for(lambda: scheduler.jobs_of("A->B")[0].next_run > job.last_run + 20)
 
 
 def test_a_blocked_job_delays_neither_the_others_nor_stop():

@@ -254,7 +254,7 @@ class ModelRecount(Recount):
     broker: Broker
     generation: int
 
-    def _read(self, client, partition, start, most, *, committed=None):
+    def _read(self, client, partition, start, most, *, committed=None, guard=None):
         found = LogSlice(start)
         records = [(offset, self.generation * GENERATION + offset) for offset in RECORDS]
         if partition == TARGET:

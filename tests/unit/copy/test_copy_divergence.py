@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from heliograph.copy.leader_epochs import divergence
-from heliograph.ledger.epochs import EpochMark
+from heliograph.ledger.epochs import UNKNOWN_EPOCH, EpochMark
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.wire.epochs import EpochEnd
 
@@ -98,15 +98,18 @@ class Mirror:
             assert not gone or found.until == max(gone) + 1
             self.lost += found.lost
             self.alive = {o: n for o, n in self.alive.items() if o < found.offset}
-            self.ledger.cut(Run(sequence, found.offset, len(self.target)))
-            self.ledger.epochs.enter(EpochMark(sequence, found.epoch, anew=True))
+            self.ledger.cut(Run(sequence, found.offset, len(self.target)), source.epoch)
+            mark = EpochMark(sequence, found.epoch, True, found.offset, source.epoch)
+            self.ledger.epochs.enter(mark)
         position = contiguous = self.ledger.source_of(sequence)
         epoch = self.ledger.epochs.at(sequence)
         wanted: list[tuple[int, int]] = []
         for offset in range(position, min(position + most, len(source.log))):
             item = source.log[offset]
             if item.epoch != epoch:
-                mark = EpochMark(sequence, item.epoch, anew=item.epoch < epoch)
+                anew = item.epoch < epoch
+                leader = source.epoch if anew else UNKNOWN_EPOCH
+                mark = EpochMark(sequence, item.epoch, anew, offset, leader)
                 self.ledger.epochs.enter(mark)
                 epoch = item.epoch
             position = offset + 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heliograph.copy.partition import MOST_MARKERS, Outgoing, PartitionCopy, Position
 from heliograph.ledger.runs import PartitionLedger, Run
-from heliograph.model import LeasedPartition, TopicPartition
+from heliograph.model import Guard, LeasedPartition, TopicPartition
 
 
 def partition(until=None, position=Position(0, 0, 0), identical=False):  # noqa: B008 - never changed
@@ -172,3 +172,35 @@ def test_markers_depend_on_when_the_target_was_looked_at():
     assert not p.may_mark
     p.looked_at = 100.0
     assert p.may_mark
+
+
+# -- what came from the target --------------------------------------------------------------------
+
+
+def test_a_gap_with_what_came_from_the_target_is_not_filled():
+    p = partition(position=Position(0, 5, 5), identical=True)
+    p.pass_guarded(9)
+    # Offsets were identical: they may be again, if the target's log has grown by as much.
+    assert (p.position, p.fills, p.tail_unread) == (9, False, True)
+    # Markers behind it belong to the same gap.
+    assert p.stage([(10, 2)]) == ([Run(0, 10, 5)], 0)
+    assert not p.guarded
+    assert p.stage([(14, 1)]) == ([Run(2, 14, 7)], 0)
+
+
+def test_the_gaps_behind_are_filled_if_the_target_has_grown_by_as_much():
+    p = partition(position=Position(3, 10, 10), identical=True)
+    assert p.stage([(12, 1)]) == ([Run(3, 12, 12)], 2)
+    # Nothing to find out where offsets are translated anyway.
+    q = partition(position=Position(3, 10, 7), identical=True)
+    q.pass_guarded(12)
+    assert not q.tail_unread
+    r = partition(position=Position(3, 10, 10), identical=False)
+    r.pass_guarded(12)
+    assert not r.tail_unread
+
+
+def test_a_guard_is_among_the_rules():
+    leased = LeasedPartition(TopicPartition("t", 0), "t", guard=Guard(frozenset({7}), 5, True))
+    p = PartitionCopy.of(leased, None)
+    assert (p.rules.guard, p.rules.guard_since, p.paired) == (frozenset({7}), 5, True)

@@ -6,7 +6,7 @@ from compacted_topic import HERE, CompactedTopic, Keeper, Store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.codec import Cut, Entry
+from heliograph.ledger.codec import Cut, Entry, decode, encode_cut
 from heliograph.ledger.runs import PartitionLedger, Run
 
 
@@ -108,3 +108,20 @@ def test_f11_every_offset_after_re_packing(history, data):
     reader.refresh()
     check(reader.at(HERE), rows, end)
     check(writer.at(HERE), rows, end)
+
+
+def test_a_cut_is_read_as_it_was_written():
+    for cut in (Cut(HERE, Run(5, 9, 7)), Cut(HERE, Run(5, 9, 7), leader=3),
+                Cut(HERE, Run(5, 9, 7), move="a-b")):  # fmt: skip
+        assert decode(*encode_cut(cut, "0f3a")) == cut
+
+
+def test_f11_a_later_leader_may_lack_what_was_read_since_the_cut():
+    """Markers were read from 8 to 20 since then: no record, so that both cuts are at sequence 5."""
+    ledger = PartitionLedger([Run(0, 0, 0)])
+    ledger.cut(Run(5, 8, 10), leader=2)
+    ledger.correct(Run(5, 20, 10))
+    ledger.cut(Run(5, 8, 10), leader=2)
+    assert ledger.source_of(5) == 20, "repeated by somebody who was slow"
+    ledger.cut(Run(5, 12, 10), leader=3)
+    assert ledger.source_of(5) == 12

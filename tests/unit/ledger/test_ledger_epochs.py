@@ -60,14 +60,30 @@ def test_what_was_said_of_records_that_nobody_wrote_is_void():
 def test_where_an_epoch_was_left_behind():
     made = trail((0, 1), (100, 3), (120, 6))
     assert made.behind(6, 150) is None
-    assert made.behind(4, 150) == (120, 3)
-    assert made.behind(2, 150) == (100, 1)
-    assert made.behind(0, 150) == (0, UNKNOWN_EPOCH)
+    assert made.behind(4, 150) == (EpochMark(120, 6), 3)
+    assert made.behind(2, 150) == (EpochMark(100, 3), 1)
+    assert made.behind(0, 150) == (EpochMark(0, 1), UNKNOWN_EPOCH)
     assert made.behind(4, 110) is None
 
 
+def test_several_epochs_may_begin_at_one_sequence():
+    """Markers have epochs, but no sequences: nothing of epoch 2 was mirrored here."""
+    made = trail((0, 1), (10, 2, False, 12), (10, 3, False, 15))
+    assert made.behind(1, 10) == (EpochMark(10, 2, source=12), 1)
+    assert made.behind(2, 10) == (EpochMark(10, 3, source=15), 2)
+    made.enter(EpochMark(10, 2, True, 14, 9))
+    assert made.marks[1:] == [EpochMark(10, 2, source=12), EpochMark(10, 2, True, 14, 9)]
+
+
+def test_a_mark_of_an_earlier_version_is_read():
+    key, _ = encode_epoch(Epoch(HERE, EpochMark(5, 2, anew=True)), "n")
+    assert decode(key, b'{"anew": true}') == Epoch(HERE, EpochMark(5, 2, anew=True))
+
+
 def test_a_mark_is_read_as_it_was_written():
-    for mark in (EpochMark(5, 2), EpochMark(1 << 40, 0, anew=True)):
+    for mark in (
+        EpochMark(5, 2), EpochMark(1 << 40, 0, anew=True), EpochMark(5, 2, True, 90, 7),
+    ):  # fmt: skip
         key, value = encode_epoch(Epoch(HERE, mark), "n")
         assert decode(key, value) == Epoch(HERE, mark)
 

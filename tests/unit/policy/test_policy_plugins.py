@@ -10,6 +10,7 @@ from heliograph.config import ConfigErrors, load
 from heliograph.config.properties import dump
 from heliograph.errors import ConfigError
 from heliograph.policy import (
+    DRILL_GROUPS,
     DefaultConfigPropertyFilter,
     DefaultGroupFilter,
     DefaultTopicFilter,
@@ -80,6 +81,7 @@ def test_own_group_and_property_filters(flow, teams):
     groups = group_filter_from(config)
     assert groups.should_replicate_group("payments-app")
     assert not groups.should_replicate_group("hr-app")
+    assert not groups.should_replicate_group(f"{DRILL_GROUPS}1.payments-app")
     properties = config_property_filter_from(config)
     assert properties.should_replicate_config_property("cleanup.policy")
     assert not properties.should_replicate_config_property("retention.ms")
@@ -132,6 +134,9 @@ def test_mm2s_class_names_are_the_built_in_ones(flow, package):
     assert isinstance(groups, DefaultGroupFilter)
     assert isinstance(properties, DefaultConfigPropertyFilter)
     assert (topics.should_replicate_topic("a"), topics.should_replicate_topic("b")) == (True, False)
+    everything = group_filter_from(flow({"groups": ".*"}))
+    assert everything.should_replicate_group("g")
+    assert not everything.should_replicate_group(f"{DRILL_GROUPS}1.g")
     assert (groups.should_replicate_group("g"), groups.should_replicate_group("h")) == (True, False)
     assert not properties.should_replicate_config_property("min.insync.replicas")
     assert properties.should_replicate_source_default("retention.ms")

@@ -8,6 +8,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from synthetic_failover import FailoverStage
+
 from heliograph.config import MirrorMakerConfig
 from heliograph.connect.api import Initial, State
 from heliograph.connect.fold import Kind, StorageFold
@@ -145,7 +147,10 @@ class StoredWorker:
 
 
 class FileMirror:
-    """As `heliograph.service.mirror.Mirror` with the flows of a file; commands do nothing."""
+    """As `heliograph.service.mirror.Mirror` with the flows of a file; commands do nothing.
+
+    ``stage`` has what a failover finds.
+    """
 
     def __init__(self, **keys):
         values = {
@@ -156,6 +161,8 @@ class FileMirror:
         self.events = EventBus()
         self.spark_level = "ERROR"
         self.events.publish(FlowEvent("A->B", "flow.running", "runs"))
+        self.stage = FailoverStage()
+        self.handovers = self.stage.handovers(self._flows.__getitem__, self.events)
         self.history = History(self.snapshot)
         self.history.sample(replace(self.snapshot(), at=time.time()))
 
@@ -163,7 +170,7 @@ class FileMirror:
         self.spark_level = level
 
     def supervisor(self, flow):
-        def nothing(*_names): ...
+        def nothing(*_names, **_about): ...
 
         commands = ("pause", "resume", "restart", "pause_topics", "resume_topics")
         return SimpleNamespace(

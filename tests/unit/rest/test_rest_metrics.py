@@ -38,6 +38,7 @@ from heliograph.service.snapshot import (
     MirrorSnapshot,
     PartitionCopies,
     PartitionSnapshot,
+    RiskSnapshot,
     TopicSnapshot,
 )
 
@@ -96,6 +97,8 @@ def test_a_flow_in_numbers():
         told_offsets={"source.data-loss": 12, "target.foreign": 3, "source.truncated": 1},
         events={"source.data-loss": 1}, ledger_runs=40, ledger_end=900, progressed_at=8.5,
         canary=CanarySnapshot(0.25, -0.5, 3, 9.5),
+        at_risk=RiskSnapshot(60, 1, 6.0, 2, 4.5), rto_seconds=7.25, rto_measured_at=3.0,
+        rehearsal_ok=False,
         groups=(GroupSnapshot("g", {}, True), GroupSnapshot("h", {}, False)),
         jobs=(JobSnapshot("syncing ACLs of A->B", 60.0, error="no", last_run=7.0, runs=4,
                           failures=3, took_total_seconds=1.5),),
@@ -109,6 +112,8 @@ def test_a_flow_in_numbers():
         "ledger_runs": 40, "ledger_end_offset": 900, "flow_owner": 1, "topics": 1,
         "canary_latency_seconds": 0.25, "canary_skew_seconds": -0.5, "canary_lost_total": 3,
         "canary_seen_timestamp_seconds": 9.5, "measured_timestamp_seconds": 5,
+        "rpo_records": 60, "rpo_seconds": 6, "rpo_topics": 1, "rpo_measured_timestamp_seconds": 4.5,
+        "rto_seconds": 7.25, "rto_measured_timestamp_seconds": 3, "rehearsal_ok": 0,
     }.items():  # fmt: skip
         assert value(found, f"heliograph_{name}", **f) == expected, name
     lanes = {"passed": 1, "merged": 2, "rewritten": 3, "skipped": 4}
@@ -135,8 +140,16 @@ def test_a_state_is_one_series_for_each_state():
     assert value(found, "heliograph_partitions", flow="A->B", state="failed") == 2
 
 
+_OF_A_BAD_DAY = ("heliograph_rpo", "heliograph_rto", "heliograph_rehearsal")
+
+
 def test_what_is_not_known_has_no_series():
     found = asked(FlowSnapshot("A->B", "A", "B", Life(FlowState.STARTING), lag_records=None))
+    assert not [name for name, _ in found if name.startswith(_OF_A_BAD_DAY)]
+    blind = asked(flow(at_risk=RiskSnapshot(None, 0, None, 2, 4.5)))
+    assert {name for name, _ in blind if name.startswith("heliograph_rpo")} == {
+        "heliograph_rpo_measured_timestamp_seconds"
+    }
     for name in ("lag_records", "lag_seconds", "last_progress_timestamp_seconds", "ledger_runs",
                  "canary_latency_seconds", "measured_timestamp_seconds"):  # fmt: skip
         assert not named(found, f"heliograph_{name}"), name

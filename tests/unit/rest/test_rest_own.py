@@ -83,8 +83,8 @@ class Supervisor:
         other = GroupPartition("orders", 1, "A.orders", 7)
         return GroupDetails("A->B", snapshot().flows[0].groups[0], (one, other))
 
-    def pause(self, *parts):
-        self.done.append(("pause", *parts))
+    def pause(self, *parts, why=""):
+        self.done.append(("pause", *parts, *filter(None, [why])))
 
     def resume(self, *parts):
         self.done.append(("resume", *parts))
@@ -92,8 +92,8 @@ class Supervisor:
     def restart(self, *parts):
         self.done.append(("restart", *parts))
 
-    def pause_topics(self, *topics):
-        self.done.append(("pause topics", *topics))
+    def pause_topics(self, *topics, why=""):
+        self.done.append(("pause topics", *topics, *filter(None, [why])))
 
     def resume_topics(self, *topics):
         self.done.append(("resume topics", *topics))
@@ -287,8 +287,12 @@ def test_commands(shared, caplog):
     assert ask("POST", f"{FLOW}/pause?topic=orders,big").status == 202
     assert ask("POST", f"{FLOW}/resume?topic=orders").status == 202
     assert lab.supervisor.done == [("pause topics", "orders", "big"), ("resume topics", "orders")]
+    lab.supervisor.done.clear()
+    assert ask("POST", f"{FLOW}/pause?part=copying&why=B%20is%1Bmoved").status == 202
+    assert lab.supervisor.done == [("pause", "copying", "paused through REST: B is\\x1bmoved")]
     for query, status in (("part=odd", 400), ("part=checkpoints", 400), ("topic=x", 400),
-                          ("topic=orders&part=copying", 400)):  # fmt: skip
+                          ("topic=orders&part=copying", 400),
+                          (f"why={'x' * 301}", 400)):  # fmt: skip
         assert ask("POST", f"{FLOW}/pause?{query}").status == status
     assert ask("POST", f"{V1}/flows/x/pause").status == 404
     # One that another process has, or that was just removed.

@@ -115,11 +115,13 @@ _KNOWN = {
 class Api:
     """An API that is served. ``names`` are those of its connectors."""
 
-    def __init__(self, herder, mirror, names, seed):
+    def __init__(self, herder, mirror, names, seed, handovers=None):
         self.herder = herder
         self.known = {**_KNOWN, "connector": names}
         self.seed = seed
-        self._mirrored = Mirrored(mirror.snapshot, mirror.events, mirror.supervisor, mirror.history)
+        self._mirrored = Mirrored(
+            mirror.snapshot, mirror.events, mirror.supervisor, mirror.history, handovers
+        )
 
     @contextmanager
     def served(self):
@@ -160,7 +162,7 @@ def _worker_api():
 def _flows_api():
     mirror: Any = FileMirror()
     herder = MirrorHerder(mirror, lambda: "w:8083", changeable=True)
-    return Api(herder, mirror, list(herder.connectors()), lambda: None)
+    return Api(herder, mirror, list(herder.connectors()), lambda: None, mirror.handovers)
 
 
 @pytest.fixture(scope="module", params=[_worker_api, _flows_api], ids=["worker", "flows"])

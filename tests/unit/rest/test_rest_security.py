@@ -146,6 +146,9 @@ ROLES = {
     "POST /heliograph/v1/flows/{flow}/pause": "operator",
     "POST /heliograph/v1/flows/{flow}/resume": "operator",
     "POST /heliograph/v1/flows/{flow}/restart": "operator",
+    "GET /heliograph/v1/flows/{flow}/failover": "operator",
+    "POST /heliograph/v1/flows/{flow}/failover": "admin",
+    "GET /heliograph/v1/flows/{flow}/handover": "viewer",
     "GET /openapi.json": "viewer", "GET /docs": "viewer", "GET /metrics": "viewer",
     "GET /health/live": "nobody", "GET /health/ready": "nobody",
 }  # fmt: skip

@@ -6,19 +6,30 @@ import json
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from heliograph.control.scheduler import JobStatus
+from heliograph.control.source_end_notes import SourceEndNotes
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.copy.counts import Counts
 from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.columns import Run
+from heliograph.ledger.known import Known
 from heliograph.ledger.runs import PartitionLedger
-from heliograph.model import Flow, PartitionReport, PartitionState, Receipt, TopicPartition
+from heliograph.ledger.source_ends import LastSeen
+from heliograph.model import (
+    Flow,
+    Guard,
+    Move,
+    PartitionReport,
+    PartitionState,
+    Receipt,
+    TopicPartition,
+)
 from heliograph.service import monitor as module
 from heliograph.service.events import EventBus
 from heliograph.service.figures import why_translated
@@ -30,6 +41,7 @@ from heliograph.service.snapshot import (
     Life,
     MirrorSnapshot,
     PartitionSnapshot,
+    RiskSnapshot,
     summary,
     to_json,
 )
@@ -107,9 +119,10 @@ class World:
 
         self.parts = [T(n, i) for n in names for i in range(partitions)]
         plan = TopicPlan({p: f"A.{p.topic}" for p in self.parts}, {}, metadata(""), metadata("A."))
+        self.rehearsals = SimpleNamespace(measured=None, newest=None)
         runtime: Any = SimpleNamespace(
             flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
-            waiting={}, held=frozenset(), paused_topics={},
+            waiting={}, held=frozenset(), paused_topics={}, guards={}, moves=dict,
             config=SimpleNamespace(
                 isolation_level="read_uncommitted", source_client="A", target_admin="B",
                 stalled_after_seconds=60.0,
@@ -117,7 +130,7 @@ class World:
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
             client=lambda alias, _role: SimpleNamespace(alias=alias, request_timeout=0),
             leased=lambda _p: SimpleNamespace(identical=True),
-            context=None, ledger=SimpleNamespace(store=self.clusters),
+            context=None, ledger=SimpleNamespace(store=self.clusters, rehearsals=self.rehearsals),
         )  # fmt: skip
         monkeypatch.setattr(module, "EndsQuery", lambda c, **_: Ends(self.clusters, c))
         monkeypatch.setattr(module, "timestamps_at", self.clusters.timestamps_at)
@@ -177,6 +190,33 @@ def test_a_backlog_is_lag_from_the_first_measurement_on(world):
     assert (later.identical, later.translated) == (1, 0)
     world.mirror(q, 0)
     assert world.measure(30.0).identical == 2
+
+
+def test_where_others_write_to_the_target_what_was_acknowledged_counts(world):
+    """A flow goes in the opposite direction: B grows by records of its own, A by their copies."""
+    p, _ = world.parts
+    world.runtime.guards = {p: Guard(frozenset({7}), paired=True)}
+    world.write(p, 120)
+    world.mirror(p, 100)
+    world.clusters.ledgers[p].known = Known(100, 100, 100, 100, 0)
+    assert world.measure().lag_records == 20
+    # 50 of B's own hide nothing, whatever is mirrored.
+    world.mirror(p, 150)
+    assert world.measure().lag_records == 20
+    # What came back from B is passed: tasks say so at once, the ledger when the lease ends.
+    world.monitor.hear(LeaseReport("A->B", 1, positions=(PartitionPosition(p, 120, 100),)))
+    assert world.measure().lag_records == 0
+    world.write(p, 170)
+    assert world.measure().lag_records == 50
+    world.clusters.ledgers[p].add(Run(100, 170, 150))
+    assert world.measure(60.0).lag_records == 0
+
+
+def test_of_a_partition_that_is_to_begin_elsewhere_the_rest_is_lag(world):
+    p, _ = world.parts
+    world.write(p, 120)
+    world.runtime.moves = lambda: {p: Move(100, "cut")}
+    assert world.measure().lag_records == 20
 
 
 def test_a_copy_that_begins_at_the_end_is_not_behind(world):
@@ -410,6 +450,90 @@ def test_values_are_immutable_and_plain_for_json(world):
     assert to_json(job)["last_run"] == "1970-01-01T00:00:05.000Z"
     assert summary(flow)["partitions"] == 2
     assert len(json.dumps(summary(flow))) < 1000
+
+
+def test_what_would_be_lost_is_what_the_source_had_when_it_last_answered(monkeypatch):
+    world = World(monkeypatch, topics=2, partitions=2)
+    p, q, r, _ = world.parts
+    assert world.snapshot().at_risk is None
+    assert world.monitor.seen() is None
+    for one in world.parts:
+        world.mirror(one, 10)
+        world.write(one, 10)
+    in_step = world.measure()
+    assert in_step.at_risk == RiskSnapshot(0, 0, 0.0, 0, 1002.0)
+    first = world.monitor.seen()
+    assert first == LastSeen(1_002_000, {}, True, 0, 0.0)
+    assert world.monitor.seen() is first
+    world.measure()
+    assert world.monitor.seen() == replace(first, at_ms=1_004_000), "it answered again"
+    world.write(p, 15)
+    world.write(q, 17)
+    world.write(r, 11)
+    world.measure()
+    behind = world.measure()
+    assert behind.at_risk == RiskSnapshot(13, 2, 2.0, 0, 1008.0)
+    topics = {"t000": 12, "t001": 1}
+    seen = LastSeen(1_008_000, {p: 15, q: 17, r: 11}, True, 13, 2.0, topics)
+    assert world.monitor.seen() == seen
+    world.measure()
+    seen = replace(seen, at_ms=1_010_000, seconds=4.0)
+    assert world.monitor.seen() == seen, "what waits has waited longer"
+    world.clusters.away = {"A"}
+    for _ in range(10):
+        dead = world.measure(5.0)
+    assert dead.at_risk == RiskSnapshot(13, 2, 54.0, 1, 1010.0), "nobody knows of the fourth"
+    last = world.monitor.seen()
+    assert (last.at_ms, last.ends, last.records) == (1_010_000, seen.ends, 13)
+    # The mirror goes on with what it has read.
+    world.mirror(p, 15)
+    assert world.measure().at_risk == RiskSnapshot(8, 2, 56.0, 2, 1010.0)
+    assert world.monitor.seen().ends == {q: 17, r: 11}
+    world.clusters.away = set()
+    assert world.measure().at_risk.unmeasured == 0
+
+
+def test_the_last_recovery_is_shown(world):
+    world.rehearsals.measured = SimpleNamespace(rto_seconds=7.25, at_ms=5_000)
+    world.rehearsals.newest = SimpleNamespace(ok=False)
+    flow = world.measure()
+    assert flow.rehearsal_ok is False
+    assert (flow.rto_seconds, flow.rto_measured_at) == (7.25, 5.0)
+    assert summary(flow)["rto_measured_at"] == "1970-01-01T00:00:05.000Z"
+
+
+class Ledger:
+    """Takes the place of a SourceEnds; ``noted`` is what was appended."""
+
+    def __init__(self):
+        self.noted = []
+
+    def note(self, seen):
+        self.noted.append(seen)
+
+
+def test_what_changes_is_noted_at_once_and_the_rest_every_ten_seconds():
+    """An idle mirror stays idle, and a dead source is noted by nobody."""
+    ledger: Any = Ledger()
+    seen: list[LastSeen | None] = [None]
+    notes = SourceEndNotes(ledger, lambda: seen[0])
+
+    def at(seconds, ends=None, **values):
+        seen[0] = LastSeen(int(seconds * 1000), ends or {}, True, 0, seconds, **values)
+        for _ in range(3):
+            notes.note()
+        return [said.at_ms / 1000 for said in ledger.noted]
+
+    notes.note()
+    assert ledger.noted == []
+    assert at(100) == [100]
+    assert at(102) == at(109.9) == [100], "how long records have waited is no news"
+    assert at(110) == [100, 110]
+    p = T("t", 0)
+    assert at(111.0, {p: 7}) == [100, 110], "two seconds apart, roughly"
+    assert at(112.0, {p: 8}) == [100, 110, 112]
+    assert at(114.0, {p: 8}, unmeasured=1) == [100, 110, 112, 114]
+    assert at(50.0, {p: 8}) == [100, 110, 112, 114, 50], "the clock was set back"
 
 
 def test_the_worst_and_oldest_partitions_come_first():

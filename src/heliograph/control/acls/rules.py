@@ -11,6 +11,8 @@ Nobody may do more to a copy than to its source. Two things follow that MM2 does
   policy opens the whole target.
 - A DENY for ``*`` or for a prefix follows the ALLOWs: each ALLOW that is copied takes along what is
   denied of its resource. MM2 drops such a DENY, and who is kept out at the source gets in.
+
+And a DENY WRITE for everybody is not copied: on the target it would be the mirror that is denied.
 """
 
 from __future__ import annotations
@@ -170,6 +172,9 @@ def _judge(acl: Acl, rules: AclRules) -> _Judged:
     topic = acl.resource_type == "TOPIC"
     if topic and allow and acl.operation == "WRITE":
         return _Judged(acl, None, "only the mirror writes to remote topics")
+    if topic and not allow and acl.operation == "WRITE" and acl.principal == _EVERYBODY:
+        # E.g. the fence of a switchover: it is about the source alone.
+        return _Judged(acl, None, "it would keep the mirror from writing to the remote topic")
     if acl.pattern == "LITERAL" and acl.name == WILDCARD:
         kind = acl.resource_type.lower()
         if allow:
@@ -214,8 +219,10 @@ class _Denials:
         self._all: list[Acl] = []
         self._by_principal: dict[str, list[Acl]] = {}
         for acl in acls:
-            # Nothing that is copied allows writing, and a DENY for everybody would hit the mirror.
-            if acl.permission == "DENY" and acl.operation != "WRITE":
+            # No copy allows writing to a topic, and a DENY for everybody would hit the mirror.
+            # Rights on groups are copied as they are, whatever they allow.
+            needless = acl.resource_type == "TOPIC" and acl.operation == "WRITE"
+            if acl.permission == "DENY" and not needless:
                 self._all.append(acl)
                 self._by_principal.setdefault(_person(acl), []).append(acl)
 

@@ -26,11 +26,22 @@ from heliograph.control.groups.translated import (
 )
 from heliograph.model import Flow, TopicPartition
 from heliograph.shown import shown
+from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import NONE, BrokerError, WireError, error_name, is_retriable
 from heliograph.wire.groups import Committed, GroupClient, ListedGroup
 from heliograph.wire.rights import missing_right
 
-__all__ = ["ABSENT", "GroupOffsetSync", "GroupStanding", "Synced", "compare", "held", "judge"]
+__all__ = [
+    "ABSENT",
+    "GroupOffsetSync",
+    "GroupStanding",
+    "Synced",
+    "compare",
+    "held",
+    "judge",
+    "not_written",
+    "stand",
+]
 
 ABSENT = "absent"
 _FREE = frozenset({"empty", "dead"})
@@ -125,6 +136,46 @@ def held(standing: GroupStanding) -> str:
     return f"{partition} {why}{more}"
 
 
+def stand(target: GroupClient, names: Collection[str]) -> dict[str, GroupStanding]:
+    """How groups stand on the target, by what it lists and by what coordinators say."""
+    if not names:
+        return {}
+    found = target.list_groups()
+    listed = found.groups
+    # Not listed may also mean: not visible to us.
+    described = target.states([g for g in names if g not in listed or not listed[g].state])
+    standings = {}
+    for name in names:
+        error = described.errors.get(name)
+        if name not in listed and found.failures:
+            error = found.failures[0]
+        if error is not None:
+            standings[name] = GroupStanding("")
+            refuse(standings[name], error, target.client, "Describe", name)
+        else:
+            state = described.found.get(name, "")
+            standings[name] = judge(name, target.client.alias, listed.get(name), state)
+    return standings
+
+
+def refuse(
+    standing: GroupStanding, error: WireError, client: ClusterClient, operation: str, group: str
+) -> None:
+    """Nothing may be written, because of an error that the target gave."""
+    standing.reason = explain(error, client.settings, operation, group)
+    standing.error = error
+
+
+def not_written(client: ClusterClient, group: str, partition: TopicPartition, code: int) -> str:
+    """Why the target did not take an offset; with the command that changes it, if a right lacks."""
+    if code in _IN_USE:
+        return f"became active on {client.alias} meanwhile: left alone"
+    if code == _TOPIC_AUTHORIZATION_FAILED:
+        return missing_right(client.settings, "Read", "topic", partition.topic)
+    error = BrokerError(code, f"{partition} was not written")
+    return explain(error, client.settings, "Read", group)
+
+
 class GroupOffsetSync:
     """Keeps the groups of a flow's target at the place where those of the source are.
 
@@ -210,27 +261,7 @@ class GroupOffsetSync:
 
     def _stand(self, groups: Mapping[str, TranslatedGroup]) -> dict[str, GroupStanding]:
         """The groups that have something to write, by what the target says of them."""
-        wanted = [name for name, group in groups.items() if group.offsets]
-        if not wanted:
-            return {}
-        alias = self._target.client.alias
-        found = self._target.list_groups()
-        listed = found.groups
-        # Not listed may also mean: not visible to us.
-        unsure = [g for g in wanted if g not in listed or not listed[g].state]
-        described = self._target.states(unsure)
-        standings = {}
-        for name in wanted:
-            error = described.errors.get(name)
-            if name not in listed and found.failures:
-                error = found.failures[0]
-            if error is not None:
-                standings[name] = GroupStanding("")
-                self._refuse(standings[name], error, name, "Describe")
-            else:
-                state = described.found.get(name, "")
-                standings[name] = judge(name, alias, listed.get(name), state)
-        return standings
+        return stand(self._target, [name for name, group in groups.items() if group.offsets])
 
     def _wanted(
         self, groups: Mapping[str, TranslatedGroup], standings: Mapping[str, GroupStanding]
@@ -268,8 +299,7 @@ class GroupOffsetSync:
     def _refuse(
         self, standing: GroupStanding, error: WireError, group: str, operation: str
     ) -> None:
-        standing.reason = explain(error, self._target.client.settings, operation, group)
-        standing.error = error
+        refuse(standing, error, self._target.client, operation, group)
 
     def _check(
         self, group: str, standing: GroupStanding, codes: Mapping[TopicPartition, int]
@@ -278,13 +308,8 @@ class GroupOffsetSync:
         failed = {p: code for p, code in codes.items() if code != NONE}
         if failed:
             partition, code = min(failed.items())
-            error = BrokerError(code, f"{partition} was not written")
-            self._refuse(standing, error, group, "Read")
-            if code in _IN_USE:
-                standing.reason = f"became active on {self._flow.target} meanwhile: left alone"
-            elif code == _TOPIC_AUTHORIZATION_FAILED:
-                settings = self._target.client.settings
-                standing.reason = missing_right(settings, "Read", "topic", partition.topic)
+            standing.error = BrokerError(code, f"{partition} was not written")
+            standing.reason = not_written(self._target.client, group, partition, code)
         return len(codes) - len(failed)
 
     def _done(self, standing: GroupStanding, written: int) -> str:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from heliograph.config import FlowConfig
 from heliograph.control.groups.offset_sync import ABSENT, GroupOffsetSync, GroupStanding, held
 from heliograph.control.groups.shared_partitions import FlowMeeting
-from heliograph.control.groups.translated import GroupTranslation, TranslatedGroup, partitions
+from heliograph.control.groups.translated import (
+    GroupTranslation,
+    TranslatedGroup,
+    ledger_of,
+    partitions,
+)
 from heliograph.control.topics.refresh import TopicPlan, TopicRefresh
-from heliograph.errors import HeliographError
-from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.reverse import reverse_of
 from heliograph.mm2.checkpoints import CheckpointLog
-from heliograph.policy import ledger_topic, policy_from
+from heliograph.policy import policy_from
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.groups import GroupClient
 
@@ -54,17 +58,12 @@ class GroupPreview:
 
 def preview(config: FlowConfig, source: ClusterClient, target: ClusterClient) -> GroupPreview:
     """Look at the groups as the jobs of a running mirror do; raises WireError, HeliographError."""
-    flow, topic = config.flow, ledger_topic(config.flow.source)
-    if topic not in target.metadata([topic]).topics:
-        raise HeliographError(
-            "groups.not-mirrored",
-            f"flow {flow}: nothing is mirrored yet, {flow.target} has no ledger of it",
-            "heliograph run mirrors it",
-        )
+    flow = config.flow
+    ledger = ledger_of(config, target)
     found = TopicRefresh(config, source, target).compare()
     plan = TopicPlan(found.partitions, {}, found.source, found.target)
-    ledger = LedgerStore(target, topic)
-    translation = GroupTranslation.of(config, source, target, ledger, lambda: plan)
+    reverse = reverse_of(config, source, target, found.source, found.remote)
+    translation = GroupTranslation.of(config, source, target, ledger, lambda: plan, lambda: reverse)
     seen = translation.latest(0.0)
     there = GroupClient(target)
     meeting = FlowMeeting(config, target, ledger)

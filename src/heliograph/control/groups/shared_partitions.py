@@ -229,7 +229,9 @@ class FlowMeeting:
                     limits[group, p] = Limit(None, "cannot be asked at the moment")
                     continue
                 end, told = offsets[p].end, states.get(p, ())
-                mine = Read(offsets[p].downstream, own.last(p, told, end))
+                # Between our records and the end there may be some that others have brought back.
+                last = None if offsets[p].paired else own.last(p, told, end)
+                mine = Read(offsets[p].downstream, last)
                 theirs = {h.source: h.read(group, p, h.last(p, told, end)) for h in met[p]}
                 limits[group, p] = self._lowest(mine, theirs, starts[p], end)
         return limits

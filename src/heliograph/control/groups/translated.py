@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from heliograph.config import FlowConfig
 from heliograph.control.scheduler import MOST_DETAILS
 from heliograph.control.topics.refresh import TopicPlan
+from heliograph.errors import HeliographError
 from heliograph.ledger.codec import Place
+from heliograph.ledger.reverse import ReverseFlow
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.translation import MirroredPartition, Translator
 from heliograph.model import ClientSettings, Flow, TopicPartition
-from heliograph.policy import GroupFilter, group_filter_from
+from heliograph.policy import GroupFilter, group_filter_from, ledger_topic
 from heliograph.shown import shown
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import NONE, BrokerError, WireError
@@ -37,6 +39,7 @@ __all__ = [
     "TranslatedOffset",
     "explain",
     "is_denied",
+    "ledger_of",
     "partitions",
     "shortened",
     "unsupported",
@@ -65,6 +68,8 @@ class TranslatedOffset:
             another one.
         deleted: how many offsets from the group's place on the target has deleted; ``downstream``
             is then where it starts.
+        paired: whether a flow in the opposite direction brings records of the target's own, which
+            count as unread, too.
     """
 
     upstream: int
@@ -74,6 +79,7 @@ class TranslatedOffset:
     end: int = 0
     replaced: bool = False
     deleted: int = 0
+    paired: bool = False
 
 
 @dataclass(slots=True)
@@ -137,6 +143,7 @@ class GroupTranslation:
 
     Args:
         refresh_seconds: how often new groups are looked for; None: only the first time.
+        reverse: the flow in the opposite direction, if there is one by now.
     """
 
     def __init__(
@@ -147,11 +154,12 @@ class GroupTranslation:
         plan: Callable[[], TopicPlan],
         group_filter: GroupFilter,
         refresh_seconds: float | None,
+        reverse: Callable[[], ReverseFlow | None] = lambda: None,
     ) -> None:
         self._source = source
         self._target = target
         self._ledger = ledger
-        self._translator = Translator(target, ledger)
+        self._translator = Translator(target, ledger, source.client, reverse)
         self._plan = plan
         self._filter = group_filter
         self._refresh_seconds = refresh_seconds
@@ -169,10 +177,12 @@ class GroupTranslation:
         target: ClusterClient,
         ledger: LedgerStore,
         plan: Callable[[], TopicPlan],
+        reverse: Callable[[], ReverseFlow | None] = lambda: None,
     ) -> GroupTranslation:
         """As the flow's configuration asks for it; the clients are for nothing else."""
         seconds = config.refresh_groups_interval_seconds if config.refresh_groups_enabled else None
-        return cls(GroupClient(source), target, ledger, plan, group_filter_from(config), seconds)
+        groups = group_filter_from(config)
+        return cls(GroupClient(source), target, ledger, plan, groups, seconds, reverse)
 
     def latest(self, max_age_seconds: float) -> TranslatedGroups:
         """The groups as they were at most so long ago; raises WireError if a cluster is away."""
@@ -250,7 +260,8 @@ class GroupTranslation:
         """What is known of source partitions, which are mirrored to the named topics."""
         if not wanted:
             return {}
-        here = self._source.client.metadata(sorted({p.topic for p in wanted})).topics
+        metadata = self._source.client.metadata(sorted({p.topic for p in wanted}))
+        here = metadata.topics
         there = self._target.metadata(sorted(set(wanted.values())))
         places = {}
         for p, name in wanted.items():
@@ -258,7 +269,7 @@ class GroupTranslation:
                 ids = here[p.topic].topic_id, there.topics[name].topic_id
                 places[p] = Place(p.topic, p.partition, *ids)
         targets = {place: TopicPartition(wanted[p], p.partition) for p, place in places.items()}
-        found = self._translator.look(there, targets)
+        found = self._translator.look(there, targets, metadata)
         others = self._other_generations(set(places.values()))
         return {
             p: _Mirrored(
@@ -292,7 +303,8 @@ class _Mirrored:
     @property
     def recreated(self) -> bool:
         """Whether only an earlier topic of that name was mirrored."""
-        return bool(self.others) and self.found is not None and not self.found.ledger.runs
+        found = self.found
+        return bool(self.others) and found is not None and not (found.ledger.runs or found.back)
 
 
 def _translate(
@@ -323,13 +335,14 @@ def _translate(
             at.found.end,
             bool(at.others),
             _deleted(at.found, committed.offset),
+            at.found.back is not None,
         )
 
 
 def _behind(found: MirroredPartition, upstream: int, downstream: int) -> int:
     if downstream < found.end:
         return 0
-    position = found.to_source(found.end).offset
+    position = found.position
     return max(upstream - position, 0) if position is not None else 0
 
 
@@ -357,6 +370,18 @@ def explain(error: WireError, settings: ClientSettings, operation: str, group: s
     if is_denied(error):
         return missing_right(settings, operation, "group", group)
     return str(error)
+
+
+def ledger_of(config: FlowConfig, target: ClusterClient) -> LedgerStore:
+    """The ledger of a flow, for a command; raises HeliographError if there is none."""
+    flow, topic = config.flow, ledger_topic(config.flow.source)
+    if topic not in target.metadata([topic]).topics:
+        raise HeliographError(
+            "groups.not-mirrored",
+            f"flow {flow}: nothing is mirrored yet, {flow.target} has no ledger of it",
+            "heliograph run mirrors it",
+        )
+    return LedgerStore(target, topic)
 
 
 def is_denied(error: WireError) -> bool:

@@ -52,6 +52,14 @@ def add_flow(series: Series, flow: FlowSnapshot) -> None:
     series.add(t.LAG_RECORDS, flow.lag_records, name)
     series.add(t.LAG_SECONDS, flow.lag_seconds, name)
     series.add(t.UNMEASURED, flow.unmeasured, name)
+    if (risk := flow.at_risk) is not None:
+        series.add(t.RPO_RECORDS, risk.records, name)
+        series.add(t.RPO_SECONDS, risk.seconds, name)
+        series.add(t.RPO_TOPICS, None if risk.records is None else risk.topics, name)
+        series.add(t.RPO_MEASURED, risk.measured_at, name)
+    series.add(t.RTO_SECONDS, flow.rto_seconds, name)
+    series.add(t.RTO_MEASURED, flow.rto_measured_at or None, name)
+    series.add(t.REHEARSAL_OK, flow.rehearsal_ok, name)
     series.add(t.PROGRESS, flow.progressed_at or None, name)
     for state in PartitionState:
         series.add(t.PARTITIONS, flow.states.get(state.value, 0), name, state.value)

@@ -67,6 +67,23 @@ LAG_SECONDS = _gauge(
     "lag_seconds", "flow", "How long the oldest record has waited that is not on the target yet."
 )
 UNMEASURED = _gauge("unmeasured_partitions", "flow", "Partitions whose lag is not known.")
+RPO_RECORDS = _gauge(
+    "rpo_records", "flow",
+    "What would be lost if the source died now: source offsets that are not on the target.",
+)  # fmt: skip
+RPO_SECONDS = _gauge(
+    "rpo_seconds", "flow", "The same in time: how long the oldest of them has waited."
+)
+RPO_TOPICS = _gauge("rpo_topics", "flow", "Topics that would lose some.")
+RPO_MEASURED = _gauge(
+    "rpo_measured_timestamp_seconds", "flow", "When the source last answered for it."
+)
+RTO_SECONDS = _gauge("rto_seconds", "flow", "How long the last failover, switchover or drill took.")
+RTO_MEASURED = _gauge("rto_measured_timestamp_seconds", "flow", "When that was.")
+REHEARSAL_OK = _gauge(
+    "rehearsal_ok", "flow",
+    "1 if the last failover, switchover or drill came to its end as it should, else 0.",
+)  # fmt: skip
 PROGRESS = _gauge(
     "last_progress_timestamp_seconds", "flow", "When a copy on the target was last seen to grow."
 )

@@ -69,8 +69,10 @@ export async function get(path, parameters = {}, signal = undefined) {
   return (await ask(query(path, parameters), { signal })).json();
 }
 
-export async function post(path, parameters = {}) {
-  return (await ask(query(path, parameters), { method: "POST" })).json();
+/** `body`: sent as JSON, if there is one. */
+export async function post(path, parameters = {}, body = undefined) {
+  const sent = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  return (await ask(query(path, parameters), { method: "POST", ...sent })).json();
 }
 
 export const flowPath = (flow, rest = "") => `flows/${encodeURIComponent(flow)}${rest}`;

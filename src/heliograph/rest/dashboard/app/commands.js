@@ -29,12 +29,13 @@ function confirm(word, what, told, opener) {
   const dialog = document.getElementById("confirm");
   const problem = h("p", { class: "problem", role: "alert" });
   const yes = h("button", { type: "submit", class: "primary", id: "confirm-yes" }, label);
+  const why = word === "pause" ? h("input", { type: "text", id: "confirm-why", maxlength: "300", autocomplete: "off" }) : null;
   const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
   const send = async (event) => {
     event.preventDefault();
     yes.disabled = true;
     try {
-      await post(flowPath(what.flow, `/${word}`), { part: what.part, topic: what.topic });
+      await post(flowPath(what.flow, `/${word}`), { part: what.part, topic: what.topic, why: why?.value });
       dialog.close();
       told(`Asked for: ${nameOf(what)} is being ${done}.`, false);
     } catch (error) {
@@ -43,13 +44,21 @@ function confirm(word, what, told, opener) {
       yes.disabled = false;
     }
   };
-  put(dialog, h("form", { onsubmit: send },
-    h("h2", { id: "confirm-title" }, `${label} ${nameOf(what)}?`), h("p", { id: "confirm-text" }, text), problem,
+  open(opener, h("form", { onsubmit: send },
+    h("h2", { id: "confirm-title" }, `${label} ${nameOf(what)}?`), h("p", { id: "confirm-text" }, text),
+    why ? h("label", { for: "confirm-why" }, "Why, for all who look", why) : null, problem,
     h("div", { class: "dialog-buttons" }, cancel, yes)));
+  cancel.focus();
+}
+
+/** Show a form in the dialog. When that is closed, the focus is where it was opened. */
+export function open(opener, form) {
+  const dialog = document.getElementById("confirm");
+  put(dialog, form);
   dialog.addEventListener("close", () => {
     const again = opener.isConnected ? opener : document.querySelector(`[data-key="${CSS.escape(opener.dataset.key)}"]`);
     (again ?? document.getElementById("main")).focus();
   }, { once: true });
   dialog.showModal();
-  cancel.focus();
+  return dialog;
 }

@@ -5,23 +5,28 @@ import { charts } from "./charts.js";
 import { commandButton } from "./commands.js";
 import { empty, h, put } from "./dom.js";
 import { events } from "./events.js";
+import { failover } from "./failover.js";
 import { byteRate, duration, flowName, lasting, records, when, whole, withUnit, UNKNOWN } from "./format.js";
 import { conditionOf } from "./health.js";
 import { conditionBadge, stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
 import { configuration, groups, jobs } from "./panels.js";
+import { recoveryOf, riskOf } from "./risk.js";
 import { flowNamed, on, permission } from "./store.js";
 import { facts, partitions, topics } from "./tables.js";
 
-/** Tabs of a flow; all but the partitions are views of all flows too. */
+/** Tabs of a flow; all but those of `OF_ONE` are views of all flows too. */
 export const TABS = {
   partitions: ["Partitions", partitions],
   topics: ["Topics", topics],
   groups: ["Groups", groups],
+  failover: ["Failover", failover],
   jobs: ["Jobs", jobs],
   events: ["Events", (flow) => events(flow)],
   configuration: ["Configuration", configuration],
 };
+
+export const OF_ONE = ["partitions", "failover"];
 
 export function flowView(name, tab, about) {
   if (!flowNamed(name)) return unknown(name);
@@ -46,7 +51,8 @@ export function flowView(name, tab, about) {
     const advice = flowAdvice(flow.life);
     put(title, h("h1", { title: name }, flowName(name)), conditionBadge(conditionOf(flow)));
     put(figures, reason ? h("p", { class: "reason" }, reason, next ? h("span", { class: "muted" }, " Next try ", when(next), ".") : null) : null,
-      advice ? h("p", { class: "advice" }, state === "failed" ? h("b", {}, "What to do: ") : null, advice) : null, factsOf(flow));
+      advice ? h("p", { class: "advice" }, state === "failed" ? h("b", {}, "What to do: ") : null, advice) : null,
+      h("p", { class: "risk" }, riskOf(flow)), factsOf(flow));
     // Buttons stay as they are while nothing has changed, so that no click gets lost.
     const key = JSON.stringify([permission().may, flow.life.state, flow.parts]);
     if (key === drawn) return;
@@ -100,6 +106,7 @@ function factsOf(flow) {
     ["Canary latency", canary ? duration(canary.latency_seconds) : UNKNOWN],
     ["Clock skew", skew === null || skew === undefined ? UNKNOWN : `${skew < 0 ? "−" : ""}${duration(Math.abs(skew))}`],
     ...(canary?.lost ? [["Canaries lost", whole(canary.lost)]] : []),
+    ["Recovery", recoveryOf(flow)],
     ["Measured", when(flow.measured_at)],
   );
 }

@@ -2,7 +2,7 @@
 
 import { login } from "./api.js";
 import { empty, h, put, s, say } from "./dom.js";
-import { flowView, TABS } from "./flow.js";
+import { flowView, OF_ONE, TABS } from "./flow.js";
 import { clock, flowName, lasting, tick } from "./format.js";
 import { whereNow } from "./links.js";
 import { askLogin } from "./login.js";
@@ -11,7 +11,7 @@ import { begin, end, on, store } from "./store.js";
 
 const main = document.getElementById("main");
 const element = (id) => document.getElementById(id);
-const GLOBAL = Object.entries(TABS).filter(([key]) => key !== "partitions");
+const GLOBAL = Object.entries(TABS).filter(([key]) => !OF_ONE.includes(key));
 let view = null;
 
 /** A tab's content, of all flows. */

@@ -8,6 +8,7 @@ import { amount, byteRate, count, duration, flowName, records, whole, withUnit }
 import { conditionOf, sentenceOf } from "./health.js";
 import { conditionBadge, sign } from "./icons.js";
 import { linkTo } from "./links.js";
+import { worstRisk } from "./risk.js";
 import { on, store } from "./store.js";
 import { topology } from "./topology.js";
 
@@ -25,7 +26,8 @@ export function overview() {
   function draw() {
     const flows = store.flows ?? [];
     const { kind, text } = sentenceOf(flows, store.engine);
-    put(head, h("h1", { class: kind }, sign(kind, kind), h("span", {}, text)));
+    put(head, h("h1", { class: kind }, sign(kind, kind), h("span", {}, text)),
+      h("p", { class: "risk" }, worstRisk(flows)));
     put(tiles, figures(flows));
     put(rows, flows.map(row));
   }

@@ -48,6 +48,14 @@ export function permission() {
   return { may: true, why: "" };
 }
 
+/** Whether this caller may fail a flow over; else why not. */
+export function admission() {
+  if (!store.me) return { may: false, why: "" };
+  if (!store.me.changes) return permission();
+  if (store.me.role !== "admin") return { may: false, why: `Your role is ${store.me.role}. An admin can fail over.` };
+  return { may: true, why: "" };
+}
+
 export async function begin(denied) {
   onDenied = denied;
   const [me, snapshot] = await Promise.all([get("me"), get("snapshot")]);

@@ -1,0 +1,127 @@
+"""What is lost if the source does not come back: records that it had and the target has not. Pure.
+
+The source says it itself, if it answers. Else the last word of the mirror on it counts
+(`heliograph.ledger.source_ends`), and what the source took after that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heliograph.failover.source_side import SourceSeen
+from heliograph.ledger.handovers import CutAt
+from heliograph.ledger.source_ends import LastSeen
+from heliograph.model import TopicPartition
+from heliograph.units import counted, moment
+
+__all__ = ["PartitionRisk", "Risk", "risk_of"]
+
+
+class PartitionRisk(NamedTuple):
+    """A partition of the source, and what is at risk of it.
+
+    Attributes:
+        mirrored: the next offset to be mirrored; all before it is on the target.
+        target_end: where the target's log ends; -1 if it was not begun.
+        source_end: where the source ends, or ended when it was last asked; None: not known.
+    """
+
+    partition: TopicPartition
+    mirrored: int
+    target_end: int
+    source_end: int | None
+
+    @property
+    def records(self) -> int | None:
+        """Source offsets that are not on the target; None: not known."""
+        return None if self.source_end is None else max(self.source_end - self.mirrored, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """All partitions.
+
+    Attributes:
+        exact: whether the source itself said where all of them end.
+        as_of_ms: when the source was last asked with success; None if that is not known.
+        seconds: for how long the oldest record at risk had waited then; None: not known.
+    """
+
+    partitions: tuple[PartitionRisk, ...]
+    exact: bool
+    as_of_ms: int | None
+    seconds: float | None
+
+    @property
+    def records(self) -> int:
+        """Records at risk, as far as is known."""
+        return sum(p.records or 0 for p in self.partitions)
+
+    @property
+    def unknown(self) -> int:
+        """Partitions of which nothing is known."""
+        return sum(p.records is None for p in self.partitions)
+
+    @property
+    def behind(self) -> list[PartitionRisk]:
+        """Partitions that have records at risk, the most first."""
+        return sorted((p for p in self.partitions if p.records), key=lambda p: -(p.records or 0))
+
+    def __str__(self) -> str:
+        topics = {p.partition.topic for p in self.behind}
+        text = "no record" if not self.records else (
+            f"{counted(self.records, 'record')} in {counted(len(topics), 'topic')}"
+        )  # fmt: skip
+        if self.exact:
+            return text
+        if self.as_of_ms is None:
+            return "not known: no mirror has noted where the source ended"
+        if self.records and self.seconds is not None:
+            text += f" ({self.seconds:.1f} s)"
+        if self.unknown:
+            text += f", and {counted(self.unknown, 'partition')} of which it is not known"
+        then = moment(self.as_of_ms / 1000)
+        return f"{text} as of {then}; what the source took after that is not known"
+
+
+def risk_of(
+    positions: Mapping[TopicPartition, CutAt], seen: SourceSeen, last: LastSeen | None
+) -> Risk:
+    """What is at risk of partitions that were mirrored so far."""
+    found = [
+        PartitionRisk(p, at.source, at.target, _source_end(p, at, seen, last))
+        for p, at in sorted(positions.items())
+    ]
+    found += _never_begun(positions, seen, last)
+    if seen.healthy:
+        return Risk(tuple(found), exact=True, as_of_ms=None, seconds=None)
+    seconds = last.seconds if last is not None else None
+    if not any(p.records for p in found):
+        seconds = 0.0 if last is not None else None
+    return Risk(tuple(found), False, last.at_ms if last is not None else None, seconds)
+
+
+def _source_end(
+    p: TopicPartition, at: CutAt, seen: SourceSeen, last: LastSeen | None
+) -> int | None:
+    if p in seen.ends:
+        return seen.ends[p]
+    if last is None:
+        return None
+    if p in last.ends:
+        return max(last.ends[p], at.source)
+    # Who is not named was in step.
+    return at.source if last.complete else None
+
+
+def _never_begun(
+    positions: Mapping[TopicPartition, CutAt], seen: SourceSeen, last: LastSeen | None
+) -> Iterable[PartitionRisk]:
+    """Partitions that had records when the source was last asked, and none on the target."""
+    if last is None or seen.healthy:
+        return
+    for p, end in sorted(last.ends.items()):
+        if p not in positions:
+            yield PartitionRisk(p, 0, -1, end)

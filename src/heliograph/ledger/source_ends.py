@@ -1,0 +1,142 @@
+"""Where a flow's source ended when it last answered, in the flow's ledger topic.
+
+    source-ends/<scope> -> JSON: at, records, seconds, unmeasured, behind {topic: {partition: end}}
+
+So the target alone tells what was at risk when the source, and perhaps the mirror, died. Only
+partitions that were not wholly on the target at that time are named: of all others the target's own
+log says where they ended. If they are too many, ``topics`` has the records of each topic in place
+of ``behind``, and if even these are too many, there are only sums.
+
+The last record of the key counts. The scope is that of claims (`heliograph.claims.registry`). The
+key has two parts: it is never taken for one of a place, and versions that do not know it skip it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+from heliograph.ledger.follower import LedgerFollower, View
+from heliograph.model import TopicPartition
+
+__all__ = ["LastSeen", "SourceEnds"]
+
+_KEY = b"source-ends/"
+#: So many partitions are named one by one: some 70 KB.
+_MOST_ENDS = 5000
+#: Names of topics may be long: a record stays well below the default max.message.bytes of 1 MiB.
+_MOST_BYTES = 512 << 10
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LastSeen:
+    """What the source had and the target had not, at one moment.
+
+    Attributes:
+        at_ms: when the source was asked; what was written to it later is not known.
+        ends: where partitions ended that were behind.
+        complete: whether ``ends`` names all of them.
+        records: how many source offsets were behind, of all partitions whose lag was known.
+        seconds: how long the oldest of them had waited; None if that was not known.
+        topics: where ``ends`` is not complete, records by topic; empty if these were too many, too.
+        unmeasured: partitions that were not answered for; their ends are as of an earlier time.
+    """
+
+    at_ms: int
+    ends: Mapping[TopicPartition, int]
+    complete: bool
+    records: int
+    seconds: float | None
+    topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    unmeasured: int = 0
+
+
+class SourceEnds(View):
+    """The last word on the source of one scope. Any thread may read.
+
+    Attributes:
+        last: as of the last reading; None if nobody has noted anything that can be read.
+    """
+
+    def __init__(self, follower: LedgerFollower, scope: str = "") -> None:
+        self._follower = follower
+        self._key = _KEY + quote(scope, safe="").encode()
+        #: The last value, and the one that ``last`` was made of: thousands are never looked at.
+        self._folded: bytes | None = None
+        self._decoded: bytes | None = None
+        self.last: LastSeen | None = None
+        follower.attach(self)
+
+    def forget(self) -> None:
+        """Begin again."""
+        self._folded = None
+
+    def take(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """One record of the topic."""
+        if key == self._key:
+            self._folded = value
+
+    def publish(self) -> None:
+        """Show other threads what was read. What cannot be understood says nothing new."""
+        value = self._folded
+        if value is None:
+            self.last = None
+        elif value is not self._decoded:
+            self.last = _decode(value) or self.last
+        self._decoded = value
+
+    def refresh(self) -> None:
+        """See at least all that is in the topic now (`LedgerFollower.refresh`)."""
+        self._follower.refresh()
+
+    def note(self, seen: LastSeen) -> None:
+        """Append what is known now, durably. Only for the mirror that has the flow."""
+        self._follower.append([(self._key, _encode(seen))])
+
+
+def _encode(seen: LastSeen) -> bytes:
+    head = {
+        "at": seen.at_ms, "records": seen.records,
+        "seconds": None if seen.seconds is None else round(seen.seconds, 3),
+        "unmeasured": seen.unmeasured, "complete": seen.complete,
+    }  # fmt: skip
+    if seen.complete:
+        if len(seen.ends) <= _MOST_ENDS:
+            behind: dict[str, dict[str, int]] = {}
+            for p, end in seen.ends.items():
+                behind.setdefault(p.topic, {})[str(p.partition)] = end
+            made = _json({**head, "behind": behind})
+            if len(made) <= _MOST_BYTES:
+                return made
+        head["complete"] = False
+    made = _json({**head, "topics": dict(seen.topics)})
+    return made if len(made) <= _MOST_BYTES else _json(head)
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decode(value: bytes) -> LastSeen | None:
+    """What a record says; None if that is not to be understood."""
+    try:
+        told = json.loads(value)
+        ends = {
+            TopicPartition(str(topic), int(partition)): int(end)
+            for topic, partitions in told.get("behind", {}).items()
+            for partition, end in partitions.items()
+        }
+        topics = {str(topic): int(n) for topic, n in told.get("topics", {}).items()}
+        seconds = told["seconds"]
+        return LastSeen(
+            int(told["at"]), MappingProxyType(ends), bool(told["complete"]), int(told["records"]),
+            None if seconds is None else float(seconds), MappingProxyType(topics),
+            int(told.get("unmeasured", 0)),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None

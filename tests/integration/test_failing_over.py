@@ -1,0 +1,324 @@
+"""What a failover refuses, and in which words; what it does without a mirror. No Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from grouping import Groups
+from mirroring import Mirroring, wait_for
+
+from heliograph.claims.process_identity import this_process
+from heliograph.cli import cli
+from heliograph.config import FlowConfig, load
+from heliograph.config.key import compile_pattern
+from heliograph.failover.failback import Failback, FailbackWish
+from heliograph.failover.failover import STEPS, Failover, FailoverReport, FailoverWish
+from heliograph.failover.lock import claim_of, one_at_a_time
+from heliograph.failover.refusals import HandoverFailed, HandoverRefused
+from heliograph.failover.steps import Told
+from heliograph.failover.target_side import TargetSide
+from heliograph.ledger.handovers import Handover, Kind
+from heliograph.ledger.holds import Subject
+from heliograph.ledger.source_ends import LastSeen
+from heliograph.model import TopicPartition
+from heliograph.wire import admin, configs
+
+LEDGER, CHECKPOINTS = "mm2-ledger.A.internal", "A.checkpoints.internal"
+ORDERS, CLICKS = "orders", "clicks"
+P0 = TopicPartition(ORDERS, 0)
+
+
+@dataclass(slots=True)
+class Day:
+    """A flow A->B of two topics, what was mirrored of it, and its groups."""
+
+    flow: Mirroring
+    groups: Groups
+    path: Path
+    config: FlowConfig
+    told: list[Told] = field(default_factory=list)
+
+    @contextmanager
+    def failing_over(self, reverse: FlowConfig | None = None, **wish: Any) -> Iterator[Failover]:
+        wish.setdefault("drain_seconds", 0.0)
+        with Failover(
+            self.config, FailoverWish(by="me", **wish), self.told.append, reverse=reverse
+        ) as made:
+            yield made
+
+    def refused(self, **wish: Any) -> HandoverRefused:
+        with self.failing_over(**wish) as failover, pytest.raises(HandoverRefused) as caught:
+            failover.run()
+        return caught.value
+
+    def run(self, **wish: Any) -> FailoverReport:
+        with self.failing_over(**wish) as failover:
+            return failover.run()
+
+    @contextmanager
+    def side(self) -> Iterator[TargetSide]:
+        with TargetSide(self.config) as side:
+            side.open()
+            yield side
+
+
+def configured(path: Path, flow: str) -> FlowConfig:
+    return next(f for f in load(path).flows if str(f.flow) == flow)
+
+
+@pytest.fixture(scope="module")
+def day(module_lab_factory, tmp_path_factory):
+    lab = module_lab_factory()
+    flow = Mirroring.of(lab).but(ledger_topic=LEDGER)
+    path = tmp_path_factory.mktemp("failover") / "mm2.properties"
+    path.write_text(
+        f"""clusters = A, B
+A.bootstrap.servers = {lab["A"].bootstrap}
+B.bootstrap.servers = {lab["B"].bootstrap}
+A->B.enabled = true
+B->A.enabled = true
+"""
+    )
+    config = configured(path, "A->B")
+    with (
+        Failover(config, FailoverWish(), lambda _: None) as early,
+        pytest.raises(HandoverRefused, match="never mirrored by Heliograph"),
+    ):
+        early.run()
+    compacted = {"cleanup.policy": "compact"}
+    internal = [admin.NewTopic(name, 1, 1, compacted) for name in (LEDGER, CHECKPOINTS)]
+    assert not admin.create_topics(flow.target, internal, 30_000)
+    for new in internal:
+        flow.await_topic(flow.target, new.name, 1)
+    for topic in (ORDERS, CLICKS):
+        flow.create(topic, 2)
+        for partition in range(2):
+            flow.write(topic, [b"%d" % n for n in range(20)], partition)
+    groups = Groups(flow, ORDERS, CLICKS)
+    groups.checkpoints_topic = CHECKPOINTS
+    groups.emitter = groups.emitting()
+    flow.copy(ORDERS, CLICKS)
+    for name, offset in (("billing", 7), ("active", 3), ("late", 20)):
+        groups.commit(name, {TopicPartition(ORDERS, n): offset for n in range(2)})
+    groups.emit()
+    made = Day(flow, groups, path, config)
+    # Five records that nobody mirrors.
+    flow.write(ORDERS, [b"%d" % n for n in range(20, 25)])
+    yield made
+    groups.close()
+    flow.close()
+
+
+def test_b01_a_healthy_source_is_not_failed_over_and_switchover_is_named(day):
+    refusal = day.refused()
+    assert refusal.code == "failover.source-healthy"
+    assert "A answers, and all 4 partitions of it have a leader" in str(refusal)
+    assert "heliograph switchover" in refusal.hint and "--force" in refusal.hint
+    assert refusal.exit_code == 1
+
+
+def test_both_directions_that_are_enabled_are_refused_unless_one_stands_by(day, tmp_path):
+    reverse = configured(day.path, "B->A")
+    with day.failing_over(reverse=reverse) as failover:
+        codes = [r.code for r in failover.plan().refusals]
+    assert codes == ["failover.source-healthy", "failover.both-directions"]
+    path = tmp_path / "standby.properties"
+    path.write_text(day.path.read_text() + "B->A.heliograph.standby = true\n")
+    with day.failing_over(reverse=configured(path, "B->A")) as failover:
+        assert [r.code for r in failover.plan().refusals] == ["failover.source-healthy"]
+
+
+def test_a_flow_that_stands_by_has_its_clients_at_the_target(day, tmp_path):
+    path = tmp_path / "standby.properties"
+    path.write_text(day.path.read_text() + "A->B.heliograph.standby = true\n")
+    with Failover(configured(path, "A->B"), FailoverWish(force=True), day.told.append) as failover:
+        [refusal] = failover.plan().refusals
+    assert refusal.code == "failover.stands-by"
+    assert "clients are at B already" in str(refusal) and "--to A" in refusal.hint
+
+
+def test_b03_a_target_that_takes_no_writes_is_refused(day):
+    remote = "A.orders"
+    key = "min.insync.replicas"
+    assert configs.alter(day.flow.target, {remote: {key: "2"}}) == {}
+
+    def seen():
+        with day.failing_over(force=True) as failover:
+            return [r for r in failover.plan().refusals if r.code == "failover.target-unfit"]
+
+    [refusal] = wait_for(seen)
+    assert "A.orders-0 has 1 replicas in sync, min.insync.replicas is 2 (and 1 more)" in str(
+        refusal
+    )
+    assert configs.alter(day.flow.target, {remote: {key: "1"}}) == {}
+    wait_for(lambda: not seen())
+
+
+def test_b05_more_than_may_be_lost_is_refused_with_the_numbers_of_each_partition(day):
+    refusal = day.refused(force=True, max_records=3)
+    assert refusal.code == "failover.rpo"
+    assert "more than 3 records: 5 records in 1 topic. orders-0 5 records" in str(refusal)
+    with day.failing_over(force=True, max_records=5) as failover:
+        assert not failover.plan().refusals
+
+
+def test_topics_that_are_not_mirrored_are_refused(day):
+    refusal = day.refused(topics=compile_pattern("oders"))
+    assert refusal.code == "failover.no-topics" and "it mirrors clicks, orders" in refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--to", "C"], 2, "enables no flow to C"),
+        (["--flow", "C->B"], 2, "enables no flow C->B"),
+        ([], 255, "--to CLUSTER"),
+        (["--to", "B", "--max-rpo", "soon"], 255, "is not like 1000 (records), 30s"),
+    ],
+)
+def test_what_is_not_configured_or_not_understood_is_named(day, arguments, code, text):
+    done = subprocess.run(
+        [sys.executable, "-m", "heliograph", "failover", str(day.path), *arguments],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert text in re.sub(r"\s+", " ", done.stderr)
+
+
+def test_b11_of_two_operators_one_hands_over(day):
+    with one_at_a_time(day.config):
+        refusal = day.refused(force=True)
+    assert refusal.code == "handover.running"
+    assert f"host {this_process().host}, pid {os.getpid()}" in str(refusal)
+
+
+def test_another_handover_that_was_not_ended_goes_first(day):
+    with day.side() as side:
+        begun = side.handovers.note(Handover("1", Kind.SWITCHOVER, "bob@ops", 0))
+    refusal = day.refused(force=True)
+    assert refusal.code == "handover.open" and "a switchover of flow A->B, begun by bob@ops" in str(
+        refusal
+    )
+    assert "the same 'heliograph switchover' goes on" in refusal.hint and "--abort" in refusal.hint
+    with day.side() as side:
+        side.handovers.end(begun, aborted=True)
+
+
+def test_a_failback_without_a_failover_is_refused(day):
+    reverse = configured(day.path, "B->A")
+    with (
+        Failback(day.config, reverse, FailbackWish(), lambda _: None) as failback,
+        pytest.raises(HandoverRefused, match="was not failed over to B"),
+    ):
+        failback.run()
+
+
+def test_topics_are_promoted_one_by_one(day):
+    nobody = compile_pattern("nobody")
+    first = day.run(force=True, topics=compile_pattern(CLICKS), groups=nobody)
+    again = day.run(force=True, topics=compile_pattern(CLICKS), groups=nobody)
+    assert (first.repeated, again.repeated) == (False, True)
+    assert {p.topic for p in first.positions} == {CLICKS}
+    second = day.run(force=True, topics=compile_pattern(ORDERS), groups=nobody)
+    assert not second.repeated
+    with day.side() as side:
+        wanted = {Subject.topic(CLICKS), Subject.topic(ORDERS)}
+        assert side.holds.held.keys() == wanted
+        cuts = side.handovers.cuts
+        assert cuts[CLICKS].handover == first.handover.id
+        assert cuts[ORDERS].handover == second.handover.id
+        # Both are failed back together.
+        reverse = configured(day.path, "B->A")
+        with Failback(day.config, reverse, FailbackWish(), lambda _: None) as failback:
+            plan = failback.plan()
+        assert {p.source.topic for p in plan.parted} == {CLICKS, ORDERS}
+        side.holds.lift(wanted)
+
+
+def test_b08_a_mirror_that_does_not_rest_stops_the_failover(day):
+    """A claim of a process that lives and answers no hold: this one's."""
+    claim = claim_of(day.config, "", 30.0)
+    claim.begin()
+    try:
+        with (
+            day.failing_over(force=True, patience_seconds=3.0) as failover,
+            pytest.raises(HandoverFailed) as caught,
+        ):
+            failover.run()
+        assert caught.value.code == "handover.mirror-lives"
+        assert f"pid {os.getpid()}" in str(caught.value)
+        assert "goes on from here" in caught.value.hint
+    finally:
+        claim.end()
+
+
+def test_the_bad_day_without_a_mirror(day):
+    """The source is gone, and so is the mirror: what is known is in the ledger on the target."""
+    with day.side() as side:
+        # As a mirror notes it while it runs.
+        side.source_ends.note(LastSeen(1_700_000_000_000, {P0: 25}, True, 5, 1.5))
+        wait_for(lambda: side.handovers.last is not None)
+    day.flow.lab["A"].stop(grace_s=0)
+    with day.groups.member("active", "A.orders", "B"):
+        report = day.run(force=False)
+    # It went on with the failover that could not stop a mirror.
+    assert report.source.answers is False
+    assert (report.risk.records, report.risk.seconds, report.risk.exact) == (5, 1.5, False)
+    assert report.positions[P0][:2] == (20, 20)
+    assert [s.step for s in day.told if s.phase == "done"][-4:] == [
+        "stop",
+        "cut",
+        "groups",
+        "unfence",
+    ]
+    moved = {g.removeprefix(day.groups.prefix): m for g, m in report.moved.items()}
+    assert not moved["billing"].reason
+    assert day.groups.offsets("billing") == {"A.orders-0": 7, "A.orders-1": 7}
+    assert day.groups.offsets("late") == {"A.orders-0": 20, "A.orders-1": 20}
+    assert "is in use on B" in moved["active"].reason
+    assert list(report.left) == [day.groups.prefix + "active"]
+
+    # B12: the group is not in use any more; the same command does what is missing, and no more.
+    day.groups.commit("billing", {TopicPartition("A.orders", 0): 15}, "B")
+    again = day.run()
+    assert again.repeated and not again.left
+    assert day.groups.offsets("active") == {"A.orders-0": 3, "A.orders-1": 3}
+    assert day.groups.offsets("billing")["A.orders-0"] == 15
+
+    # What the command prints, for people and for programs.
+    plain = CliRunner().invoke(cli, ["failover", str(day.path), "--to", "B", "--yes", "--force"])
+    assert plain.exit_code == 0, plain.output
+    assert "5 records in 1 topic (1.5 s) as of 2023-11-14T22:13:20.000Z" in plain.output
+    assert "orders-0" in plain.output and "the last mirrored one is at 19 on A" in plain.output
+    assert "A->B rests until 'heliograph failback' or 'heliograph resume'" in plain.output
+    told = CliRunner().invoke(
+        cli, ["failover", str(day.path), "--to", "B", "--yes", "--force", "-o", "json"]
+    )
+    document = json.loads(told.stdout)
+    assert document["rpo"]["records"] == 5 and document["rpo"]["exact"] is False
+    assert document["handover"]["steps"] == list(STEPS)
+    with day.side() as side:
+        rehearsal = side.rehearsals.newest
+        assert rehearsal is not None
+        assert rehearsal.kind == "failover" and rehearsal.rpo_records == 5
+        assert {s.name for s in side.holds.held} == {"copying", "checkpoints", "heartbeats"}
+        assert "'heliograph failback' brings it back" in str(next(iter(side.holds.held.values())))
+
+    # Whoever looks now, with a cluster away and no mirror to ask, reads what the ledger says.
+    looked = CliRunner().invoke(cli, ["status", str(day.path), "-o", "json"])
+    assert looked.exit_code in {1, 3}, looked.output
+    [flow] = [f for f in json.loads(looked.stdout)["flows"] if f["flow"] == "A->B"]
+    assert flow["life"]["state"] == "paused" and "failed over to B" in flow["life"]["reason"]
+    assert flow["at_risk"]["records"] == 5
+    assert flow["rto_seconds"] is None or flow["rto_seconds"] > 0

@@ -1,0 +1,63 @@
+"""What is lost if the source does not come back."""
+
+import pytest
+
+from heliograph.failover.risk import risk_of
+from heliograph.failover.source_side import SourceSeen
+from heliograph.ledger.handovers import CutAt
+from heliograph.ledger.source_ends import LastSeen
+from heliograph.model import TopicPartition
+
+P0, P1, P2 = (TopicPartition("orders", i) for i in range(3))
+GONE = SourceSeen(False, "connection refused")
+
+
+def last(ends, *, complete=True, seconds=0.4):
+    return LastSeen(1_700_000_000_000, ends, complete, 0, seconds)
+
+
+def test_a_source_that_answers_says_exactly_what_is_at_risk():
+    seen = SourceSeen(True, ends={P0: 110, P1: 50})
+    risk = risk_of({P0: CutAt(100, 100), P1: CutAt(50, 50)}, seen, last({P0: 105}))
+    assert (risk.records, risk.exact, risk.unknown) == (10, True, 0)
+    assert str(risk) == "10 records in 1 topic"
+
+
+def test_of_a_source_that_is_gone_the_last_word_of_the_mirror_counts():
+    risk = risk_of({P0: CutAt(100, 100), P1: CutAt(50, 50)}, GONE, last({P0: 105}))
+    assert (risk.records, risk.exact, risk.seconds) == (5, False, 0.4)
+    assert [p.partition for p in risk.behind] == [P0]
+    assert "5 records in 1 topic (0.4 s) as of 2023-11-14T22:13:20.000Z" in str(risk)
+    assert "what the source took after that is not known" in str(risk)
+
+
+def test_what_came_over_since_the_last_word_is_not_at_risk():
+    risk = risk_of({P0: CutAt(105, 105)}, GONE, last({P0: 105}))
+    assert (risk.records, risk.seconds) == (0, 0.0)
+    assert str(risk).startswith("no record as of")
+
+
+def test_partitions_that_are_not_named_were_in_step_if_all_others_are_named():
+    assert risk_of({P0: CutAt(9, 9)}, GONE, last({})).unknown == 0
+    risk = risk_of({P0: CutAt(9, 9)}, GONE, last({}, complete=False))
+    assert (risk.unknown, risk.records) == (1, 0)
+    assert "1 partition of which it is not known" in str(risk)
+
+
+def test_without_any_word_nothing_is_known():
+    risk = risk_of({P0: CutAt(9, 9)}, GONE, None)
+    assert (risk.unknown, risk.as_of_ms, risk.seconds) == (1, None, None)
+    assert str(risk).startswith("not known")
+
+
+def test_a_partition_that_was_never_begun_counts_with_all_that_it_had():
+    risk = risk_of({P0: CutAt(9, 9)}, GONE, last({P2: 7}))
+    assert {p.partition: p.records for p in risk.partitions} == {P0: 0, P2: 7}
+
+
+@pytest.mark.parametrize("answers", [{P0: 12}, {}])
+def test_a_source_that_is_half_gone_is_believed_where_it_answers(answers):
+    seen = SourceSeen(True, ends=answers, silent=frozenset({P0, P1} - answers.keys()))
+    risk = risk_of({P0: CutAt(10, 10), P1: CutAt(5, 5)}, seen, last({P0: 11, P1: 6}))
+    assert not risk.exact
+    assert risk.records == (2 if answers else 1) + 1
