@@ -272,6 +272,21 @@ def test_doctor_finds(patient, plant, check, verdict, text):
     assert re.search(text, reported[check, verdict], re.DOTALL)
 
 
+def test_where_records_begin_is_not_taken_for_a_copy_of_nobodys(patient):
+    """Both directions under one name: the target of the way back is where records are from."""
+    there, back = f"{patient.alias}->{patient.other}", f"{patient.other}->{patient.alias}"
+    patient.set(**{
+        "replication.policy.class": "IdentityReplicationPolicy",
+        f"{back}.enabled": "true", f"{back}.heliograph.standby": "true",
+    })  # fmt: skip
+    patient.create(patient.target, patient.topic)
+    patient.write(patient.source, patient.topic)
+    assert patient.examine() == {}
+    patient.set(**{f"{there}.enabled": "false"})
+    said = patient.examine()["unknown-target", "problem"]
+    assert f"{patient.topic}-0: {patient.alias} holds records, and no mirror is known" in said
+
+
 def test_doctor_finds_a_listener_that_does_not_speak_kafka(patient):
     with closing(socket.create_server(("127.0.0.1", 0))) as server, ExitStack() as stack:
         server.settimeout(60)

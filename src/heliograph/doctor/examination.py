@@ -103,7 +103,11 @@ def _flows(
 ) -> Iterator[FlowFacts]:
     def look(flow: FlowConfig) -> FlowFacts:
         source, target = clusters[flow.flow.source], clusters[flow.flow.target]
-        return look_at_flow(flow, source, target, seconds, progress)
+        back = (flow.flow.target, flow.flow.source)
+        opposite = next(
+            (f for f in enabled.values() if (f.flow.source, f.flow.target) == back), None
+        )
+        return look_at_flow(flow, opposite, source, target, seconds, progress)
 
     enabled = {str(flow.flow): flow for flow in config.flows if flow.enabled}
     questions = {name: partial(look, flow) for name, flow in enabled.items()}

@@ -225,13 +225,15 @@ def _unknown_target(facts: FlowFacts) -> Iterable[Said]:
     unknown = sorted(map(str, ledger.filled - mirrors.known_to_mm2))
     if not unknown:
         return [ok("none")]
-    text = f"{some(unknown, 'partitions')}: the target holds records, and no mirror is known"
+    flow = facts.config.flow
+    text = f"{some(unknown, 'partitions')}: {flow.target} holds records, and no mirror is known"
     if facts.config.on_unknown_target == "append":
         return [ok(f"{text}; ours are appended (heliograph.on.unknown.target)", unknown)]
     return [
         problem(
             text,
-            "delete the remote topic to mirror it anew, or set heliograph.on.unknown.target=append",
+            f"if they are copies of {flow.source}'s, delete the remote topic to mirror it anew; if"
+            " they are others', set heliograph.on.unknown.target=append",
             unknown,
         )
     ]

@@ -20,7 +20,7 @@ from heliograph.config import FlowConfig
 from heliograph.control.positions import bounds_of
 from heliograph.control.topics import internal
 from heliograph.control.topics.preview import preview
-from heliograph.control.topics.refresh import TopicPlan, TopicRefresh
+from heliograph.control.topics.refresh import Comparison, TopicPlan, TopicRefresh
 from heliograph.doctor.facts import (
     Behind,
     ClusterFacts,
@@ -35,10 +35,12 @@ from heliograph.doctor.facts import (
 from heliograph.doctor.findings import Missing
 from heliograph.doctor.parallel import Progress, ask_all
 from heliograph.ledger.flow_ledger import FlowLedger
+from heliograph.ledger.reverse import ReverseFlow, looping
+from heliograph.ledger.signatures import written_by_others
 from heliograph.mm2.connect_offsets import LatestRecords, decode_position
 from heliograph.mm2.formats import Heartbeat
 from heliograph.model import TopicPartition
-from heliograph.policy import group_filter_from, ledger_topic, policy_from
+from heliograph.policy import group_filter_from, ledger_topic, policy_from, topic_filter_from
 from heliograph.takeover.mm2_worker import MM2Worker
 from heliograph.takeover.takeover import place_of
 from heliograph.wire import acls, admin, configs, log
@@ -65,8 +67,11 @@ _WRITE_CLIENTS = ("target_client", "target_admin")
 class _Asking:
     """The clients of a flow, and the questions to ask with them."""
 
-    def __init__(self, config: FlowConfig, seconds: float, stack: ExitStack) -> None:
+    def __init__(
+        self, config: FlowConfig, opposite: FlowConfig | None, seconds: float, stack: ExitStack
+    ) -> None:
         self.config = config
+        self.opposite = opposite
         self.clients = {
             name: stack.enter_context(
                 ClusterClient(getattr(config, name), "doctor", request_timeout=seconds)
@@ -170,6 +175,7 @@ class _Asking:
         starts, ends = ask(admin.EARLIEST), ask(admin.LATEST)
         full = {p for p, t in targets.items() if ends.get(t, 0) > starts.get(t, 0)}
         name = ledger_topic(self.config.flow.source)
+        full -= self._filled_by_others({p: targets[p] for p in full}, compared, name)
         if name not in self.target.metadata([name]).topics:
             return LedgerFacts(filled=frozenset(full))
         ledger = FlowLedger(self.target, name)
@@ -192,6 +198,31 @@ class _Asking:
             frozenset(begun),
             frozenset(full - begun),
         )
+
+    def _filled_by_others(
+        self, targets: Mapping[TopicPartition, TopicPartition], compared: Comparison, own: str
+    ) -> set[TopicPartition]:
+        """Those whose target has records that another flow brought, or that began there.
+
+        They began there if the flow in the opposite direction mirrors them to our source.
+        """
+        if not targets:
+            return set()
+        flow, ids = self.config.flow, {n: t.topic_id for n, t in compared.target.topics.items()}
+        brought = written_by_others(self.target, own)
+        found = {p for p, t in targets.items() if (ids[t.topic], t.partition) in brought}
+        names = {p.topic for p in targets}
+        back = looping(policy_from(self.config), names, flow.source, flow.target)
+        reverse = ReverseFlow(self.source, self.target.cluster_id())
+        reverse.look(self.source.metadata())
+        wanted = {p: t.topic for p, t in targets.items() if p.topic in back}
+        guards = reverse.guards(wanted, compared.source, compared.target)
+        found |= {p for p, guard in guards.items() if guard.paired}
+        if self.opposite is not None:
+            # It will, though it has not begun.
+            chosen = topic_filter_from(self.opposite).should_replicate_topic
+            found |= {p for p, remote in wanted.items() if chosen(remote)}
+        return found
 
     def _behind(
         self, topics: TopicsFacts, positions: Mapping[TopicPartition, int]
@@ -263,18 +294,22 @@ class _Asking:
 
 def look_at_flow(
     config: FlowConfig,
+    opposite: FlowConfig | None,
     source: ClusterFacts,
     target: ClusterFacts,
     seconds: float,
     progress: Progress,
 ) -> FlowFacts:
-    """All that is to be known of a flow whose clusters were looked at."""
+    """All that is to be known of a flow whose clusters were looked at.
+
+    ``opposite`` is the flow in the opposite direction, if the file enables it.
+    """
     for cluster in (source, target):
         if isinstance(cluster.identity, Missing):
             why = Missing(f"cluster {cluster.alias} cannot be asked")
             return FlowFacts(config, source, target, why, why, why, why, why, why, why)
     with ExitStack() as stack:
-        asking = _Asking(config, seconds, stack)
+        asking = _Asking(config, opposite, seconds, stack)
         name = str(config.flow)
         (topics,) = ask_all({f"{name}: topics": asking.topics}, seconds, progress).values()
         questions: dict[str, Callable[[], object]] = {"internal": asking.internal}
