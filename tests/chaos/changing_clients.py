@@ -1,9 +1,19 @@
 """Producers and consumers that change clusters: after a refusal, or when they are told to."""
 
+import functools
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from heliograph.config.properties import dump
+from heliograph.jvm.java import find_java
+from heliograph.lab.cluster import DEFAULT_KAFKA_VERSION
+from heliograph.lab.lab import tool_command
+
+_JAVA = str(Path(__file__).with_name("ChangingClient.java"))
 
 _LIBRARY = {
     "security.protocol": "security.protocol",
@@ -129,3 +139,91 @@ class ChangingConsumer(threading.Thread):
     def stop(self):
         self._stopping.set()
         self.join(60)
+
+
+@functools.cache
+def java_compiles():
+    """Whether Java can run a program from its source: a JDK can, a JRE cannot."""
+    listed = subprocess.run(
+        [find_java(), "--list-modules"], capture_output=True, text=True, check=True, timeout=300
+    )
+    return "jdk.compiler" in listed.stdout
+
+
+class JavaClients:
+    """A ChangingProducer and a ChangingConsumer with Java's own client, in one JVM."""
+
+    def __init__(self, group, topic, counts, numbers, folder):
+        """``counts``, ``numbers``: as those of the others."""
+        command = tool_command(
+            DEFAULT_KAFKA_VERSION, folder, _JAVA, [topic, str(len(counts)), group]
+        )
+        self._folder, self._files = folder, 0
+        self.counts, self.numbers = counts, numbers
+        self.pauses = []
+        self._last = None
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
+        )  # fmt: skip
+        self._said = []
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def consume(self, properties):
+        """Returns when the member has left the group on the old side."""
+        file = self._file(properties)
+        self._say(f"consume {file}", f"consumes {file}")
+
+    def produce(self, properties):
+        self._say(f"produce {self._file(properties)}")
+
+    def rest(self):
+        """Returns when nothing is written any more."""
+        self._say("rest", "rests")
+
+    def is_alive(self):
+        return self._process.poll() is None
+
+    def stop(self):
+        if self.is_alive():
+            self._say("stop")
+        self._process.stdin.close()
+        try:
+            code = self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._listener.join(60)
+        assert code == 0, "".join(self._said)
+
+    def _file(self, properties):
+        self._files += 1
+        file = self._folder / f"java-client-{self._files}.properties"
+        file.write_text(dump(properties))
+        return file
+
+    def _say(self, command, answer=None):
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        deadline = time.monotonic() + 120
+        while answer is not None and self._last != answer:
+            assert time.monotonic() < deadline and self.is_alive(), "".join(self._said)
+            time.sleep(0.02)
+
+    def _listen(self):
+        for line in self._process.stdout:
+            verb, *words = line.split()
+            if verb == "wrote":
+                partition, number = map(int, words)
+                assert number == self.counts[partition]
+                self.counts[partition] += 1
+            elif verb == "read":
+                partition, number = map(int, words)
+                self.numbers[partition].append(number)
+            elif verb == "paused":
+                self.pauses.append(float(words[0]))
+            elif verb in ("consumes", "rests"):
+                self._last = line.strip()
+            else:  # the client's log, or a stack trace
+                self._said.append(line)
+        self._process.stdout.close()

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import pytest
 from access import MECHANISM, acl, grant
-from changing_clients import ChangingConsumer, ChangingProducer
+from changing_clients import ChangingConsumer, ChangingProducer, JavaClients, java_compiles
 from mirror_process import MirrorProcess, configure, create_topic, ends, wait_for
 
 from bad_day import BOTH_WAYS, heliograph
@@ -24,6 +24,8 @@ from heliograph.wire.groups import GroupClient
 
 TOPIC, PARTITIONS, GROUP = "orders", 3, "billing"
 OTHER = "payments"
+JAVA_TOPIC, JAVA_GROUP = "invoices", "books"
+TOPICS = f"{TOPIC},{OTHER},{JAVA_TOPIC}"
 STRAY = b"past the fence"
 #: A child that ends itself as soon as a step is through.
 _KILLED = """
@@ -53,7 +55,7 @@ class ActiveStandby:
     """
 
     def __init__(self, lab, folder):
-        self.lab, self.side = lab, "A"
+        self.lab, self.folder, self.side = lab, folder, "A"
         self.admins = {
             alias: ClusterClient(
                 ClientSettings(alias, lab[alias].client_properties(MECHANISM)), "test"
@@ -67,18 +69,19 @@ class ActiveStandby:
             )  # fmt: skip
         create_topic(self.admins["A"], TOPIC, PARTITIONS)
         create_topic(self.admins["A"], OTHER, 1)
+        create_topic(self.admins["A"], JAVA_TOPIC, PARTITIONS)
         own = ("bootstrap.servers",)
         keys = [
             f"{alias}.{key} = {value}"
             for alias in "AB"
             for key, value in lab[alias].client_properties(MECHANISM).items() if key not in own
         ]  # fmt: skip
-        keys += [*BOTH_WAYS, f"B->A.topics = {TOPIC},{OTHER}", "heliograph.lease.seconds = 10"]
-        self.config = configure(lab, folder, f"{TOPIC},{OTHER}", keys=keys)
+        keys += [*BOTH_WAYS, f"B->A.topics = {TOPICS}", "heliograph.lease.seconds = 10"]
+        self.config = configure(lab, folder, TOPICS, keys=keys)
         self.mirror = MirrorProcess(self.config, folder / "mirror.log")
         wait_for(lambda: len(ends(self.admins["B"], TOPIC)) == PARTITIONS, 240, "it is on B")
         self.counts, self.numbers = [0] * PARTITIONS, defaultdict(list)
-        self.producer = self.consumer = None
+        self.producer = self.consumer = self.java = None
 
     def bob(self, alias):
         return self.lab[alias].client_properties(MECHANISM, "bob")
@@ -87,29 +90,42 @@ class ActiveStandby:
     def other(self):
         return "B" if self.side == "A" else "A"
 
-    def start(self):
-        """Clients go on where they were."""
+    def start(self, *, java=False):
+        """Clients go on where they were; clients of Java write and read a topic of their own."""
         here = self.bob(self.side)
+        if java:
+            self.java = JavaClients(
+                JAVA_GROUP, JAVA_TOPIC, [0] * PARTITIONS, defaultdict(list), self.folder
+            )
+            self.java.consume(here)
+            self.java.produce(here)
         self.producer = ChangingProducer(TOPIC, self.counts, here)
         self.consumer = ChangingConsumer(GROUP, TOPIC, self.numbers, here)
         self.producer.start()
         self.consumer.start()
         self.await_flow(20)
 
+    @property
+    def clients(self):
+        return [c for c in (self.producer, self.consumer, self.java) if c is not None]
+
     def await_flow(self, least):
         """Until so many more records of each partition have come to the other side."""
-        before = [len(self.records(self.other, p)) for p in range(PARTITIONS)]
+        topics = [TOPIC, JAVA_TOPIC] if self.java else [TOPIC]
+
+        def there():
+            return [len(self.records(self.other, p, t)) for t in topics for p in range(PARTITIONS)]
+
+        before = there()
 
         def come():
-            assert self.producer.is_alive()
-            assert self.consumer.is_alive()
-            found = [len(self.records(self.other, p)) for p in range(PARTITIONS)]
-            return all(n >= b + least for n, b in zip(found, before, strict=True))
+            assert all(client.is_alive() for client in self.clients)
+            return all(n >= b + least for n, b in zip(there(), before, strict=True))
 
         wait_for(come, 120, f"records come from {self.side} to {self.other}")
 
-    def records(self, alias, partition):
-        return [r.value for r in read_all(self.admins[alias], TopicPartition(TOPIC, partition))]
+    def records(self, alias, partition, topic=TOPIC):
+        return [r.value for r in read_all(self.admins[alias], TopicPartition(topic, partition))]
 
     def switchover(self, *args, check=True):
         return heliograph("switchover", self.config, "--to", self.other, "--yes", "-o", "json",
@@ -128,6 +144,9 @@ class ActiveStandby:
         self.side = self.other
         self.consumer.go_to(self.bob(self.side))
         self.producer.go_to(self.bob(self.side))
+        if self.java:
+            self.java.consume(self.bob(self.side))
+            self.java.produce(self.bob(self.side))
 
     def abort(self):
         """What was begun is taken back."""
@@ -154,28 +173,37 @@ class ActiveStandby:
     def stop(self):
         """Every record is on both sides once, in one order, and was read once, in that order."""
         self.producer.stop()
-        written = [values(p, count) for p, count in enumerate(self.counts)]
+        self._all_is_there(TOPIC, self.counts, self.numbers)
+        self.consumer.stop()
+        if self.java:
+            self.java.rest()
+            counts, numbers = self.java.counts, self.java.numbers
+            self._all_is_there(JAVA_TOPIC, counts, numbers)
+            self.java.stop()
+
+    def _all_is_there(self, topic, counts, numbers):
+        written = [values(p, count) for p, count in enumerate(counts)]
 
         def read():
-            return [len(self.numbers[p]) for p in range(PARTITIONS)] == self.counts
+            return [len(numbers[p]) for p in range(PARTITIONS)] == counts
 
         def alike():
             return all(
-                (there := self.records("A", p)) == self.records("B", p)
+                (there := self.records("A", p, topic)) == self.records("B", p, topic)
                 and [value for value in there if value != STRAY] == written[p]
                 for p in range(PARTITIONS)
             )
 
         wait_for(read, 120, "the group has read everything")
         wait_for(alike, 120, "both sides have everything, in order")
-        self.consumer.stop()
-        for p, count in enumerate(self.counts):
-            assert self.numbers[p] == list(range(count))
+        for p, count in enumerate(counts):
+            assert numbers[p] == list(range(count))
 
     def end_clients(self):
-        for client in (self.producer, self.consumer):
-            if client is not None and client.is_alive():
+        for client in self.clients:
+            if client.is_alive():
                 client.stop()
+        self.producer = self.consumer = self.java = None
 
     def close(self):
         self.mirror.destroy()
@@ -223,14 +251,16 @@ def test_all_that_speaks_against_it_is_said_at_once(pair):
 
 
 def test_clients_change_sides_and_back(pair, capsys):
-    pair.start()
+    """Clients of librdkafka, and those of Java where there is a JDK."""
+    pair.start(java=java_compiles())
     reports = []
     for _ in range(2):
         here, there = pair.side, pair.other
         _, report = pair.switchover("--fence", "--quiet-seconds", "1")
         reports.append(report)
         assert report["source_fenced"] is True
-        assert [g["group"] for g in report["groups"] if g["moved"]] == [GROUP]
+        groups = {JAVA_GROUP, GROUP} if pair.java else {GROUP}
+        assert {g["group"] for g in report["groups"] if g["moved"]} == groups
         assert pair.fences(here)
         assert not pair.fences(there)
         pair.move_clients()
@@ -239,11 +269,13 @@ def test_clients_change_sides_and_back(pair, capsys):
     _, again = heliograph("switchover", pair.config, "--to", pair.side, "--yes", "-o", "json")
     assert again["repeated"]
     assert again["pause_seconds"] == report["pause_seconds"]
+    writers = {"librdkafka": pair.producer} | ({"Java": pair.java} if pair.java else {})
     pair.stop()
     with capsys.disabled():
-        for one, pause in zip(reports, pair.producer.pauses, strict=True):
-            print(f"\n  {one['flow']}: producers could not write for {pause:.1f} s, by the command"
-                  f" {one['pause_seconds']:.1f} s: {one['steps']}")  # fmt: skip
+        for name, writer in writers.items():
+            for one, pause in zip(reports, writer.pauses, strict=True):
+                print(f"\n  {one['flow']}: a producer of {name} could not write for {pause:.1f} s,"
+                      f" by the command {one['pause_seconds']:.1f} s: {one['steps']}")  # fmt: skip
 
 
 def test_who_writes_past_the_fence_is_named_and_all_is_taken_back(pair):
@@ -266,7 +298,7 @@ def test_who_writes_past_the_fence_is_named_and_all_is_taken_back(pair):
     assert code == 1
     assert "[switchover.writer]" in said
     assert re.search(rf"somebody still writes to {pair.side}: {TOPIC}-0 grew by \d+ record", said)
-    assert f"the fence of 2 topics on {pair.side} is gone, {pair.side}->{pair.other} runs" in said
+    assert f"the fence of 3 topics on {pair.side} is gone, {pair.side}->{pair.other} runs" in said
     assert not pair.fences(pair.side)
     pair.await_flow(20)
     pair.stop()
@@ -315,7 +347,9 @@ def test_topics_change_sides_one_by_one(pair):
     write(here, b"2")
     pair.await_flow(20)
     _, report = pair.switchover("--fence")
-    assert sorted({p["source"].rpartition("-")[0] for p in report["partitions"]}) == [TOPIC, OTHER]
+    assert sorted({p["source"].rpartition("-")[0] for p in report["partitions"]}) == [
+        JAVA_TOPIC, TOPIC, OTHER,
+    ]  # fmt: skip
     pair.move_clients()
     write(there, b"3")
     pair.await_flow(20)
