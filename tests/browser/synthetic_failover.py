@@ -185,7 +185,7 @@ class _Failover:
         ledger: Any = _Ledger(stage, name)
         steps = Steps(
             ledger, plan.before or Handover("5f3a", Kind.FAILOVER, self._wish.by, began_ms),
-            self._tell,
+            self._tell, lambda: None,
         )  # fmt: skip
         for step in STEPS:
             if step == stage.waits_before:

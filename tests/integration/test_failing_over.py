@@ -173,6 +173,30 @@ def test_b05_more_than_may_be_lost_is_refused_with_the_numbers_of_each_partition
         assert not failover.plan().refusals
 
 
+def test_what_was_never_begun_is_at_risk_and_topics_that_stay_are_not(day):
+    fresh = TopicPartition("fresh", 0)
+    source = day.flow.source
+    assert not admin.create_topics(source, [admin.NewTopic(fresh.topic, 1, 1, {})], 30_000)
+    day.flow.await_topic(source, fresh.topic, 1)
+    day.flow.write(fresh.topic, [b"%d" % n for n in range(10)])
+    day.flow.trim(source, fresh, 4)
+
+    def at_risk(**wish):
+        with day.failing_over(**wish) as failover:
+            risk = failover.plan().risk
+        assert risk.exact
+        return {str(p.partition): p.records for p in risk.behind}
+
+    try:
+        wait_for(lambda: at_risk() == {"fresh-0": 6, "orders-0": 5})
+        assert at_risk(topics=compile_pattern(ORDERS)) == {"orders-0": 5}
+        assert day.refused(force=True, max_records=10).code == "failover.rpo"
+    finally:
+        made = source.metadata([fresh.topic]).topics[fresh.topic].topic_id
+        assert not admin.delete_topics(source, {made: fresh.topic}, 30_000)
+        wait_for(lambda: fresh.topic not in source.metadata().topics)
+
+
 def test_topics_that_are_not_mirrored_are_refused(day):
     refusal = day.refused(topics=compile_pattern("oders"))
     assert refusal.code == "failover.no-topics" and "it mirrors clicks, orders" in refusal.hint
@@ -267,7 +291,8 @@ def test_the_bad_day_without_a_mirror(day):
     """The source is gone, and so is the mirror: what is known is in the ledger on the target."""
     with day.side() as side:
         # As a mirror notes it while it runs.
-        side.source_ends.note(LastSeen(1_700_000_000_000, {P0: 25}, True, 5, 1.5))
+        beat = TopicPartition("heartbeats", 0)
+        side.source_ends.note(LastSeen(1_700_000_000_000, {P0: 25, beat: 900}, True, 5, 1.5))
         wait_for(lambda: side.handovers.last is not None)
     day.flow.lab["A"].stop(grace_s=0)
     with day.groups.member("active", "A.orders", "B"):

@@ -26,7 +26,7 @@ from heliograph.config import FlowConfig
 from heliograph.control.moves import set_positions
 from heliograph.errors import ConfigError
 from heliograph.failover.divergence import Parted, compare_logs
-from heliograph.failover.lock import one_at_a_time
+from heliograph.failover.lock import Lock, one_at_a_time
 from heliograph.failover.refusals import HandoverFailed, HandoverRefused
 from heliograph.failover.source_side import see_source
 from heliograph.failover.steps import Steps, Tell
@@ -318,15 +318,15 @@ class Failback:
     def run(self) -> FailbackReport:
         """Fail back, or go on with a failback that was begun; raises HeliographError, WireError."""
         self._side.open()
-        with one_at_a_time(self._config):
+        with one_at_a_time(self._config) as lock:
             plan = self.plan()
             for refusal in plan.refusals:
                 raise refusal
             if self._reverse is None:
                 raise AssertionError("refused above")
-            return self._carry_out(plan, self._reverse)
+            return self._carry_out(plan, self._reverse, lock)
 
-    def _carry_out(self, plan: FailbackPlan, reverse: FlowConfig) -> FailbackReport:
+    def _carry_out(self, plan: FailbackPlan, reverse: FlowConfig, lock: Lock) -> FailbackReport:
         some = plan.failover.topics is not None
         topics = tuple(sorted({p.source.topic for p in plan.parted})) if some else None
         handover = plan.before or Handover(
@@ -334,7 +334,7 @@ class Failback:
             facts={"failover": {"id": plan.failover.id, "by": plan.failover.by,
                                 "began": plan.failover.began_ms}},
         )  # fmt: skip
-        steps = Steps(self._side.handovers, handover, self._tell)
+        steps = Steps(self._side.handovers, handover, self._tell, lock)
         self._announce(steps, plan)
         self._settle(steps, plan)
         self._turn(steps, reverse)

@@ -17,7 +17,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heliograph.config import FlowConfig
 from heliograph.config.key import BoundedPattern
@@ -25,7 +25,7 @@ from heliograph.control.groups.start_rules import GroupStart, Moved
 from heliograph.control.groups.starts import GroupStarts
 from heliograph.errors import HeliographError
 from heliograph.failover.fence import Fence
-from heliograph.failover.lock import one_at_a_time
+from heliograph.failover.lock import Lock, one_at_a_time
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.risk import Risk, risk_of
 from heliograph.failover.source_side import SourceSeen, see_source
@@ -36,8 +36,11 @@ from heliograph.failover.target_side import Mirrored, TargetSide
 from heliograph.ledger.handovers import CutAt, Handover, Kind
 from heliograph.ledger.holds import Subject
 from heliograph.ledger.rehearsals import Rehearsal, RehearsalKind
+from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import TopicPartition
+from heliograph.policy import TopicSelection
 from heliograph.units import counted, duration, moment
+from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 
 __all__ = ["STEPS", "Failover", "FailoverPlan", "FailoverReport", "FailoverWish"]
@@ -153,6 +156,7 @@ class Failover:
         self._scope = scope
         self._open = ExitStack()
         self._side = TargetSide(config, scope)
+        self._selection = TopicSelection(config)
         self._open.enter_context(self._side)
 
     def __enter__(self) -> Failover:
@@ -172,10 +176,10 @@ class Failover:
         """Look at everything and change nothing; raises StartError, HandoverRefused, WireError."""
         self._side.open()
         mirrored = self._chosen(self._side.mirrored())
-        source = see_source(self._config, mirrored.places.keys())
+        source = self._see_source(mirrored)
         before = self._before(mirrored)
         positions = self._cut_positions(mirrored, before) or self._side.positions(mirrored)
-        risk = risk_of(positions, source, self._side.source_ends.last)
+        risk = risk_of(positions, source, self._last_seen())
         groups = self._starts(source, mirrored).look()
         topics = tuple(mirrored.topics) if self._wish.topics is not None else None
         refusals = () if before is not None else tuple(self._against(mirrored, source, risk))
@@ -195,6 +199,38 @@ class Failover:
                 f" {pattern.pattern!r}", f"it mirrors {known}" if known else "",
             )  # fmt: skip
         return chosen
+
+    def _promotes(self, topic: str) -> bool:
+        """Whether the failover is about a source topic, mirrored or not."""
+        pattern = self._wish.topics
+        return (
+            self._selection.includes(topic)
+            and not self._side.policy.is_heartbeats_topic(topic)
+            and (pattern is None or bool(pattern.fullmatch(topic)))
+        )
+
+    def _see_source(self, mirrored: Mirrored) -> SourceSeen:
+        """What the source says, of partitions of which nothing is on the target, too."""
+        seen = see_source(self._config, mirrored.places.keys(), self._promotes)
+        latest = self._config.auto_offset_reset == "latest"
+        waiting = {
+            p: TopicPartition(self._side.remote_topic(p.topic), p.partition)
+            for p, start in seen.starts.items()
+            if seen.ends.get(p, start) > start and not latest
+        }
+        there = admin.list_offsets(
+            self._side.client, mirrored.metadata, waiting.values(), admin.LATEST
+        )
+        # Where the target has records, they are from there, and were brought to the source.
+        starts = {p: seen.starts[p] for p, remote in waiting.items() if not there.get(remote)}
+        return replace(seen, starts=starts)
+
+    def _last_seen(self) -> LastSeen | None:
+        """What was last known of the source, of the topics that are promoted."""
+        last = self._side.source_ends.last
+        if last is None:
+            return None
+        return replace(last, ends={p: n for p, n in last.ends.items() if self._promotes(p.topic)})
 
     def _before(self, mirrored: Mirrored) -> Handover | None:
         """The failover that this one goes on with: open, or through and not taken back.
@@ -324,12 +360,12 @@ class Failover:
         """Fail over, or go on with a failover that was begun; raises HeliographError, WireError."""
         began_ms = int(time.time() * 1000)
         self._side.open()
-        with one_at_a_time(self._config, self._scope):
+        with one_at_a_time(self._config, self._scope) as lock:
             plan = self.plan()
             for refusal in plan.refusals:
                 raise refusal
             self._refuse_other_handover(plan.before)
-            return self._carry_out(plan, began_ms)
+            return self._carry_out(plan, began_ms, lock)
 
     def _refuse_other_handover(self, before: Handover | None) -> None:
         last = self._side.handovers.last
@@ -343,13 +379,13 @@ class Failover:
                 + ("; with --abort it is taken back" if last.kind is Kind.SWITCHOVER else ""),
             )
 
-    def _carry_out(self, plan: FailoverPlan, began_ms: int) -> FailoverReport:
+    def _carry_out(self, plan: FailoverPlan, began_ms: int, lock: Lock) -> FailoverReport:
         before, side = plan.before, self._side
         repeated = before is not None and not before.open
         handover = before or Handover(
             secrets.token_hex(6), Kind.FAILOVER, self._wish.by, began_ms, plan.topics
         )
-        steps = Steps(side.handovers, handover, self._tell)
+        steps = Steps(side.handovers, handover, self._tell, lock)
         mirrored = plan.mirrored
         if handover.topics is not None:
             mirrored = mirrored.of(handover.topics)
@@ -359,8 +395,8 @@ class Failover:
             self._stop(steps)
             self._cut(steps, mirrored)
         positions = self._cut_positions(mirrored, self._reread(steps)) or {}
-        source = see_source(self._config, mirrored.places.keys()) if repeated else plan.source
-        risk = risk_of(positions, source, side.source_ends.last)
+        source = self._see_source(mirrored) if repeated else plan.source
+        risk = risk_of(positions, source, self._last_seen())
         starts, moved = self._groups(steps, source, mirrored)
         if not repeated:
             self._unfence(steps, mirrored)

@@ -89,7 +89,10 @@ class Risk:
 def risk_of(
     positions: Mapping[TopicPartition, CutAt], seen: SourceSeen, last: LastSeen | None
 ) -> Risk:
-    """What is at risk of partitions that were mirrored so far."""
+    """What is at risk of partitions that were mirrored so far, and of those that were not begun.
+
+    ``seen`` and ``last`` are about the same topics as ``positions``.
+    """
     found = [
         PartitionRisk(p, at.source, at.target, _source_end(p, at, seen, last))
         for p, at in sorted(positions.items())
@@ -119,9 +122,12 @@ def _source_end(
 def _never_begun(
     positions: Mapping[TopicPartition, CutAt], seen: SourceSeen, last: LastSeen | None
 ) -> Iterable[PartitionRisk]:
-    """Partitions that had records when the source was last asked, and none on the target."""
+    """Partitions that had records when the source was asked, and none on the target."""
+    for p, start in sorted(seen.starts.items()):
+        if p in seen.ends:
+            yield PartitionRisk(p, start, -1, seen.ends[p])
     if last is None or seen.healthy:
         return
     for p, end in sorted(last.ends.items()):
-        if p not in positions:
-            yield PartitionRisk(p, 0, -1, end)
+        if p not in positions and p not in seen.starts:
+            yield PartitionRisk(p, last.begins.get(p, 0), -1, end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from heliograph.config import FlowConfig
@@ -27,6 +27,7 @@ class SourceSeen:
         answers: whether any broker did.
         why_not: the error, if none did.
         ends: where partitions end, of leaders that answered.
+        starts: where they begin, of those that were not asked for by name.
         silent: partitions of which nobody said where they end.
         cluster_id: empty if none answered.
     """
@@ -34,6 +35,7 @@ class SourceSeen:
     answers: bool
     why_not: str = ""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     silent: frozenset[TopicPartition] = frozenset()
     cluster_id: str = ""
 
@@ -43,12 +45,20 @@ class SourceSeen:
         return self.answers and not self.silent
 
 
-def see_source(config: FlowConfig, partitions: Collection[TopicPartition]) -> SourceSeen:
-    """Ask the source where partitions end. Takes seconds at most, whatever the source does."""
+def see_source(
+    config: FlowConfig,
+    partitions: Collection[TopicPartition],
+    selected: Callable[[str], bool] | None = None,
+) -> SourceSeen:
+    """Ask the source where partitions end. Takes seconds at most, whatever the source does.
+
+    With ``selected`` also all other partitions of the topics that it chooses.
+    """
     found: list[SourceSeen] = []
     thread = threading.Thread(
-        target=lambda: found.append(_ask(config, partitions)), name="asking the source", daemon=True
-    )
+        target=lambda: found.append(_ask(config, partitions, selected)),
+        name="asking the source", daemon=True,
+    )  # fmt: skip
     thread.start()
     thread.join(ANSWER_SECONDS)
     if found:
@@ -56,21 +66,34 @@ def see_source(config: FlowConfig, partitions: Collection[TopicPartition]) -> So
     return SourceSeen(False, f"no answer within {ANSWER_SECONDS:.0f} s")
 
 
-def _ask(config: FlowConfig, partitions: Collection[TopicPartition]) -> SourceSeen:
+def _ask(
+    config: FlowConfig,
+    partitions: Collection[TopicPartition],
+    selected: Callable[[str], bool] | None,
+) -> SourceSeen:
     client = ClusterClient(
         config.source_admin, f"{config.flow}|handover-source", request_timeout=_REQUEST_SECONDS
     )
     with client:
+        named = sorted({p.topic for p in partitions})
         try:
-            metadata = client.metadata(sorted({p.topic for p in partitions}))
+            metadata = client.metadata(named if selected is None else None)
         except WireError as error:
             return SourceSeen(False, str(error))
+        others = {
+            TopicPartition(name, index)
+            for name, topic in metadata.topics.items()
+            if selected is not None and selected(name)
+            for index in topic.partitions
+        } - set(partitions)  # fmt: skip
+        wanted = sorted({*partitions, *others})
         committed = config.isolation_level == "read_committed"
         try:
+            starts = admin.list_offsets(client, metadata, sorted(others), admin.EARLIEST)
             ends = admin.list_offsets(
-                client, metadata, sorted(partitions), admin.LATEST, read_committed=committed
+                client, metadata, wanted, admin.LATEST, read_committed=committed
             )
         except WireError:
-            ends = {}
-        silent = frozenset(partitions) - ends.keys()
-        return SourceSeen(True, "", ends, silent, metadata.cluster_id)
+            starts, ends = {}, {}
+        silent = frozenset(wanted) - ends.keys()
+        return SourceSeen(True, "", ends, starts, silent, metadata.cluster_id)

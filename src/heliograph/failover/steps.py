@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from heliograph.failover.lock import Lock
 from heliograph.ledger.handovers import Handover, Handovers
 
 __all__ = ["Phase", "Steps", "Tell", "Telling", "Told"]
@@ -87,16 +88,27 @@ class Steps(Telling):
 
     Attributes:
         handover: as it was noted last.
+        require_lock: to be called before anything is changed; raises HandoverFailed.
     """
 
-    def __init__(self, handovers: Handovers, handover: Handover, tell: Tell) -> None:
+    def __init__(
+        self, handovers: Handovers, handover: Handover, tell: Tell, require_lock: Lock
+    ) -> None:
         super().__init__(tell, handover.began_ms)
         self._handovers = handovers
         self.handover = handover
+        self.require_lock = require_lock
 
     def through(self, step: str) -> bool:
         """Whether a step was noted as through, by this run or by one before it."""
         return step in self.handover.steps
+
+    @contextmanager
+    def step(self, name: str, text: str) -> Iterator[Callable[[str], None]]:
+        """One step, that only who has the lock begins."""
+        self.require_lock()
+        with super().step(name, text) as done:
+            yield done
 
     def _ended(self, step: str) -> None:
         if not self.through(step):
@@ -104,6 +116,7 @@ class Steps(Telling):
 
     def note(self, **changes: Any) -> None:
         """Write down what changed of the handover."""
+        self.require_lock()
         self.handover = self._handovers.note(replace(self.handover, **changes))
 
     def remember(self, **facts: Any) -> None:
@@ -113,4 +126,5 @@ class Steps(Telling):
 
     def end(self, *, aborted: bool = False) -> None:
         """Write down that it is through, or given up."""
+        self.require_lock()
         self.handover = self._handovers.end(self.handover, aborted=aborted)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from heliograph.config import FlowConfig
 from heliograph.control.groups.start_rules import GroupStart, Moved
 from heliograph.errors import HeliographError, WireError
-from heliograph.failover.lock import one_at_a_time
+from heliograph.failover.lock import Lock, one_at_a_time
 from heliograph.failover.refusals import HandoverFailed, HandoverRefused
 from heliograph.failover.steps import Steps, Tell
 from heliograph.failover.switchover_approach import Approach
@@ -129,14 +129,14 @@ class Switchover:
         """
         began_ms = int(time.time() * 1000)
         self._two.open()
-        with self._alone():
+        with self._alone() as lock:
             plan = self.plan()
             for refusal in plan.refusals:
                 raise refusal
             handover = plan.before or Handover(
                 secrets.token_hex(6), Kind.SWITCHOVER, self._wish.by, began_ms, plan.topics
             )
-            course = self._course(handover, plan.shared)
+            course = self._course(handover, plan.shared, lock)
             repeated = plan.before is not None and not plan.before.open
             if not repeated:
                 self._carry_out(course)
@@ -154,7 +154,7 @@ class Switchover:
         """
         side, flow = self._two.side, self._config.flow
         side.open()
-        with one_at_a_time(self._config, self._scope):
+        with one_at_a_time(self._config, self._scope) as lock:
             side.refresh()
             last = side.handovers.last
             if last is None or last.kind is not Kind.SWITCHOVER:
@@ -172,21 +172,26 @@ class Switchover:
                 )
             if last.aborted and not last.facts.get("left"):
                 return "It was taken back already, and nothing is left of it"
-            steps = Steps(side.handovers, last, self._tell)
+            steps = Steps(side.handovers, last, self._tell, lock)
             return take_back(self._two, steps, "aborted")
 
-    def _course(self, handover: Handover, shared: Shared) -> Course:
-        steps = Steps(self._two.side.handovers, handover, self._tell)
+    def _course(self, handover: Handover, shared: Shared, lock: Lock) -> Course:
+        steps = Steps(self._two.side.handovers, handover, self._tell, lock)
         return Course(self._two, self._wish, steps, shared, self._scope)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> Iterator[Lock]:
         """Nobody else may hand over either direction meanwhile."""
         with (
-            one_at_a_time(self._config, self._scope),
-            one_at_a_time(self._reverse, self._scope),
+            one_at_a_time(self._config, self._scope) as one,
+            one_at_a_time(self._reverse, self._scope) as other,
         ):
-            yield
+
+            def require() -> None:
+                one()
+                other()
+
+            yield require
 
     def _before(self) -> Handover | None:
         """The switchover that this one goes on with.

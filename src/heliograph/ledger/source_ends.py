@@ -1,11 +1,13 @@
 """Where a flow's source ended when it last answered, in the flow's ledger topic.
 
-    source-ends/<scope> -> JSON: at, records, seconds, unmeasured, behind {topic: {partition: end}}
+    source-ends/<scope> -> JSON: at, records, seconds, unmeasured, behind {topic: {partition: end}},
+                           begins {topic: {partition: start}}
 
 So the target alone tells what was at risk when the source, and perhaps the mirror, died. Only
 partitions that were not wholly on the target at that time are named: of all others the target's own
-log says where they ended. If they are too many, ``topics`` has the records of each topic in place
-of ``behind``, and if even these are too many, there are only sums.
+log says where they ended. Those of which nothing was mirrored are also in ``begins``. If they are
+too many, ``topics`` has the records of each topic in place of ``behind``, and if even these are too
+many, there are only sums.
 
 The last record of the key counts. The scope is that of claims (`heliograph.claims.registry`). The
 key has two parts: it is never taken for one of a place, and versions that do not know it skip it.
@@ -31,6 +33,7 @@ _MOST_ENDS = 5000
 #: Names of topics may be long: a record stays well below the default max.message.bytes of 1 MiB.
 _MOST_BYTES = 512 << 10
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_NOWHERE: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class LastSeen:
         seconds: how long the oldest of them had waited; None if that was not known.
         topics: where ``ends`` is not complete, records by topic; empty if these were too many, too.
         unmeasured: partitions that were not answered for; their ends are as of an earlier time.
+        begins: where partitions of ``ends`` began of which nothing was mirrored yet.
     """
 
     at_ms: int
@@ -54,6 +58,7 @@ class LastSeen:
     seconds: float | None
     topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     unmeasured: int = 0
+    begins: Mapping[TopicPartition, int] = field(default_factory=lambda: _NOWHERE)
 
 
 class SourceEnds(View):
@@ -107,15 +112,28 @@ def _encode(seen: LastSeen) -> bytes:
     }  # fmt: skip
     if seen.complete:
         if len(seen.ends) <= _MOST_ENDS:
-            behind: dict[str, dict[str, int]] = {}
-            for p, end in seen.ends.items():
-                behind.setdefault(p.topic, {})[str(p.partition)] = end
-            made = _json({**head, "behind": behind})
+            named = {"behind": _by_topic(seen.ends), "begins": _by_topic(seen.begins)}
+            made = _json({**head, **{key: value for key, value in named.items() if value}})
             if len(made) <= _MOST_BYTES:
                 return made
         head["complete"] = False
     made = _json({**head, "topics": dict(seen.topics)})
     return made if len(made) <= _MOST_BYTES else _json(head)
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for p, offset in offsets.items():
+        found.setdefault(p.topic, {})[str(p.partition)] = offset
+    return found
+
+
+def _offsets(by_topic: Mapping[str, Mapping[str, int]]) -> Mapping[TopicPartition, int]:
+    return MappingProxyType({
+        TopicPartition(str(topic), int(partition)): int(offset)
+        for topic, partitions in by_topic.items()
+        for partition, offset in partitions.items()
+    })  # fmt: skip
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
@@ -126,17 +144,13 @@ def _decode(value: bytes) -> LastSeen | None:
     """What a record says; None if that is not to be understood."""
     try:
         told = json.loads(value)
-        ends = {
-            TopicPartition(str(topic), int(partition)): int(end)
-            for topic, partitions in told.get("behind", {}).items()
-            for partition, end in partitions.items()
-        }
         topics = {str(topic): int(n) for topic, n in told.get("topics", {}).items()}
         seconds = told["seconds"]
         return LastSeen(
-            int(told["at"]), MappingProxyType(ends), bool(told["complete"]), int(told["records"]),
-            None if seconds is None else float(seconds), MappingProxyType(topics),
-            int(told.get("unmeasured", 0)),
+            int(told["at"]), _offsets(told.get("behind", {})), bool(told["complete"]),
+            int(told["records"]), None if seconds is None else float(seconds),
+            MappingProxyType(topics), int(told.get("unmeasured", 0)),
+            _offsets(told.get("begins", {})),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

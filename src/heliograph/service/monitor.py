@@ -26,6 +26,7 @@ from heliograph.ledger.codec import Place
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import Lease, PartitionReport, PartitionState, Receipt, TopicPartition
+from heliograph.policy import policy_from
 from heliograph.service.copied import Copied
 from heliograph.service.events import EventBus, FlowEvents
 from heliograph.service.figures import PartitionLag, Rate, TopicSums, why_translated
@@ -40,6 +41,7 @@ from heliograph.service.snapshot import (
     Life,
     PartitionSnapshot,
     RiskSnapshot,
+    TopicSnapshot,
 )
 from heliograph.service.states import FlowStates, Measured
 from heliograph.units import duration
@@ -75,6 +77,7 @@ class FlowMonitor:
     def __init__(self, runtime: FlowRuntime, bus: EventBus) -> None:
         self._runtime = runtime
         config = runtime.config
+        self._policy = policy_from(config)
         self._source = runtime.client(config.source_client, QUICK_REQUEST_SECONDS)
         self._target = runtime.client(config.target_admin, QUICK_REQUEST_SECONDS)
         self._ledger = runtime.ledger.store
@@ -487,7 +490,10 @@ class FlowMonitor:
         return seen
 
     def _beyond(self, at_ms: int) -> LastSeen:
-        behind = {p: lag for p, lag in self._lags.items() if lag.records}
+        behind = {
+            p: lag for p, lag in self._lags.items()
+            if lag.records and not self._policy.is_heartbeats_topic(p.topic)
+        }  # fmt: skip
         topics: Counter[str] = Counter()
         for p, lag in behind.items():
             topics[p.topic] += lag.records
@@ -496,6 +502,7 @@ class FlowMonitor:
         return LastSeen(
             at_ms, {p: lag.source_end for p, lag in behind.items()}, True, topics.total(), seconds,
             topics, len(self._absent),
+            {p: lag.position for p, lag in behind.items() if lag.begun_at is None},
         )  # fmt: skip
 
     def snapshot(
@@ -615,8 +622,24 @@ class FlowMonitor:
             records_total=total if lags or not made else None,
             identical=identical,
             translated=translated,
-            at_risk=RiskSnapshot(behind, sum(map(bool, records)), seconds, unmeasured, 0.0),
+            at_risk=self._risk_of(topics, sums),
         )  # fmt: skip
+
+    def _risk_of(
+        self, counted: Mapping[str, TopicSums], sums: Sequence[TopicSnapshot]
+    ) -> RiskSnapshot:
+        """Nobody loses heartbeats; all else that waits is at risk."""
+        found = [t for t in sums if not self._policy.is_heartbeats_topic(t.topic)]
+        records = [t.lag_records for t in found if t.lag_records is not None]
+        greatest = max((t.lag_seconds or 0.0 for t in found), default=0.0)
+        unknown = any(t.lag_seconds is None for t in found)
+        return RiskSnapshot(
+            sum(records) if records or not found else None,
+            sum(map(bool, records)),
+            None if unknown and not greatest else greatest,
+            sum(counted[t.topic].unmeasured for t in found),
+            0.0,
+        )
 
     def _by_name(self) -> Sequence[tuple[TopicPartition, str]]:
         """The partitions of the plan and their target topics, sorted."""

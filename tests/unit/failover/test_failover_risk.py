@@ -55,6 +55,14 @@ def test_a_partition_that_was_never_begun_counts_with_all_that_it_had():
     assert {p.partition: p.records for p in risk.partitions} == {P0: 0, P2: 7}
 
 
+def test_of_a_partition_that_was_never_begun_only_what_is_there_is_at_risk():
+    noted = LastSeen(1_700_000_000_000, {P2: 1000}, True, 7, 0.4, begins={P2: 993})
+    assert risk_of({P0: CutAt(9, 9)}, GONE, noted).records == 7
+    seen = SourceSeen(True, ends={P0: 9, P2: 1002}, starts={P2: 993})
+    risk = risk_of({P0: CutAt(9, 9)}, seen, noted)
+    assert (risk.records, risk.exact) == (9, True)
+
+
 @pytest.mark.parametrize("answers", [{P0: 12}, {}])
 def test_a_source_that_is_half_gone_is_believed_where_it_answers(answers):
     seen = SourceSeen(True, ends=answers, silent=frozenset({P0, P1} - answers.keys()))

@@ -72,7 +72,7 @@ def begun(monkeypatch):
     facts = {"fence": True, "held": [list(COPYING)], "moves": True}
     handover = Handover("1f", Kind.SWITCHOVER, "me", 1, steps=("announce",), facts=facts)
     told = []
-    return two, Steps(two.side.handovers, handover, told.append), down
+    return two, Steps(two.side.handovers, handover, told.append, lambda: None), down
 
 
 def test_all_that_was_noted_is_undone_and_nothing_else(begun):
@@ -104,7 +104,7 @@ def test_if_the_source_is_gone_the_flow_goes_on_and_the_rest_is_left_for_abort(b
     # When the source is back, the rest is done; what others hold by then stays.
     two.back.away = False
     two.side.holds.hold([COPYING], "alice", "tests")
-    take_back(two, Steps(two.side.handovers, last, lambda _: None), "aborted")
+    take_back(two, Steps(two.side.handovers, last, lambda _: None, lambda: None), "aborted")
     assert down == ["orders"]
     two.side.refresh()
     assert two.side.holds.held.keys() == {COPYING, CHECKPOINTS}

@@ -37,8 +37,9 @@ def seen(at_ms=1000, ends=None, **values):
 
 names = st.text("abc.-_", min_size=1, max_size=249)
 offsets = st.integers(0, 2**63 - 1)
+places = st.dictionaries(st.builds(T, names, st.integers(0, 10_000)), offsets)
 words = st.builds(
-    seen, offsets, st.dictionaries(st.builds(T, names, st.integers(0, 10_000)), offsets),
+    seen, offsets, places, begins=places,
     records=offsets, seconds=st.none() | st.floats(0, 1e6).map(lambda s: round(s, 3)),
     unmeasured=st.integers(0, 9),
 )  # fmt: skip

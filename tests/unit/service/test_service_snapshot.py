@@ -30,6 +30,7 @@ from heliograph.model import (
     Receipt,
     TopicPartition,
 )
+from heliograph.policy import DefaultReplicationPolicy
 from heliograph.service import monitor as module
 from heliograph.service.events import EventBus
 from heliograph.service.figures import why_translated
@@ -107,10 +108,10 @@ class Ends:
 class World:
     """A flow A->B with its monitor, and a clock of our own."""
 
-    def __init__(self, monkeypatch, topics=1, partitions=2):
+    def __init__(self, monkeypatch, topics=1, partitions=2, others=()):
         self.clusters = Clusters()
         self.bus = EventBus()
-        names = [f"t{n:03}" for n in range(topics)]
+        names = [*(f"t{n:03}" for n in range(topics)), *others]
 
         def metadata(prefix):
             infos = {i: PartitionInfo(0, 0, 1) for i in range(partitions)}
@@ -132,6 +133,7 @@ class World:
             leased=lambda _p: SimpleNamespace(identical=True),
             context=None, ledger=SimpleNamespace(store=self.clusters, rehearsals=self.rehearsals),
         )  # fmt: skip
+        monkeypatch.setattr(module, "policy_from", lambda _: DefaultReplicationPolicy())
         monkeypatch.setattr(module, "EndsQuery", lambda c, **_: Ends(self.clusters, c))
         monkeypatch.setattr(module, "timestamps_at", self.clusters.timestamps_at)
         monkeypatch.setattr(admin, "list_offsets", self.clusters.starts_of)
@@ -162,6 +164,18 @@ class World:
 @pytest.fixture
 def world(monkeypatch):
     return World(monkeypatch)
+
+
+def test_heartbeats_are_not_at_risk_and_what_was_not_begun_is(monkeypatch):
+    world = World(monkeypatch, partitions=1, others=["heartbeats"])
+    topic, beats = T("t000", 0), T("heartbeats", 0)
+    world.clusters.starts[topic] = 4
+    world.write(topic, 10)
+    world.write(beats, 900)
+    at_risk = world.measure().at_risk
+    assert (at_risk.records, at_risk.topics, at_risk.unmeasured) == (6, 1, 0)
+    noted = world.monitor.seen()
+    assert (noted.ends, noted.begins, noted.records) == ({topic: 10}, {topic: 4}, 6)
 
 
 def test_before_the_first_measurement_nothing_is_known(world):
