@@ -146,8 +146,8 @@ class _Failover:
         self.targets, self.positions = targets, positions
         last = stage.last.get(name)
         return FailoverPlan(
-            name, source, None, mirrored, risk_of(positions, source, noted), self._groups(),
-            last, tuple(self._refusals()) if last is None else (),
+            name, source, None, mirrored, risk_of(positions, source, noted, stage.clock()),
+            self._groups(), last, tuple(self._refusals()) if last is None else (),
         )  # fmt: skip
 
     def _groups(self):

@@ -259,7 +259,7 @@ def test_there_and_back_and_there_again(both, moved):
     runtime = ab.runtime
     translation = GroupTranslation.of(
         ab.config, both.a.client, both.b.client, runtime.ledger.store,
-        lambda: runtime.plan, lambda: runtime.reverse,
+        lambda: runtime.plan, lambda: runtime.reverse, runtime.ledger.cuts.at,
     )  # fmt: skip
     found = translation.latest(0.0).groups[name]
     assert found.offsets[both.partition].downstream == inside

@@ -15,16 +15,26 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Producer
 from grouping import Groups
 from mirroring import Mirroring, wait_for
 
+from heliograph.batch.records import Record, build
 from heliograph.claims.process_identity import this_process
 from heliograph.cli import cli
 from heliograph.config import FlowConfig, load
 from heliograph.config.key import compile_pattern
+from heliograph.control.groups.starts import GroupStarts
 from heliograph.failover.failback import Failback, FailbackWish
-from heliograph.failover.failover import STEPS, Failover, FailoverReport, FailoverWish
+from heliograph.failover.failover import (
+    PARTS,
+    STEPS,
+    Failover,
+    FailoverReport,
+    FailoverWish,
+)
 from heliograph.failover.lock import claim_of, one_at_a_time
+from heliograph.failover.own_tail import own_ends
 from heliograph.failover.refusals import HandoverFailed, HandoverRefused
 from heliograph.failover.steps import Told
 from heliograph.failover.target_side import TargetSide
@@ -32,7 +42,7 @@ from heliograph.ledger.handovers import Handover, Kind
 from heliograph.ledger.holds import Subject
 from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import TopicPartition
-from heliograph.wire import admin, configs
+from heliograph.wire import admin, configs, log
 
 LEDGER, CHECKPOINTS = "mm2-ledger.A.internal", "A.checkpoints.internal"
 ORDERS, CLICKS = "orders", "clicks"
@@ -267,7 +277,53 @@ def test_topics_are_promoted_one_by_one(day):
         with Failback(day.config, reverse, FailbackWish(), lambda _: None) as failback:
             plan = failback.plan()
         assert {p.source.topic for p in plan.parted} == {CLICKS, ORDERS}
-        side.holds.lift(wanted)
+        parted = cuts[CLICKS].partitions[0]
+    # Clients of B go on; then the rest of A is lost, and what B has of its own stays its own.
+    p = TopicPartition(CLICKS, 0)
+    own = build([Record(0, 1, None, b"B's own %d" % n) for n in range(3)])
+    log.append(day.flow.target, TopicPartition("A.clicks", 0), own)
+    day.flow.write(CLICKS, [b"%d" % n for n in range(20, 25)])
+    whole = day.run(force=True, groups=nobody)
+    assert not whole.repeated
+    assert whole.positions[p][:2] == parted[:2]
+    # A group that had read on A what was not mirrored has read nothing of B's own.
+    day.groups.commit("further", {p: 23})
+    starts = GroupStarts(day.config, day.flow.target, day.flow.source, groups=".*further").look()
+    [found] = [
+        s for group in starts.values() for at, s in group.starts.items() if at.partition == 0
+    ]
+    assert (found.offset, found.skips) == (parted.target, 0)
+    with day.side() as side:
+        side.holds.lift({*wanted, *(Subject.part(part) for part in PARTS)})
+
+
+def test_a_failover_that_was_begun_goes_on_with_the_same_topics_only(day):
+    begun = Handover("2", Kind.FAILOVER, "bob@ops", 0, facts={"pattern": None})
+    with day.side() as side:
+        begun = side.handovers.note(begun)
+    refusal = day.refused(force=True, topics=compile_pattern(CLICKS))
+    assert refusal.code == "handover.open"
+    assert "the same 'heliograph failover without --topics' goes on with it" in refusal.hint
+    with day.side() as side:
+        side.handovers.end(begun, aborted=True)
+
+
+def test_of_a_forgotten_flow_what_stands_before_the_records_of_others_is_its_own(day):
+    p, client = TopicPartition("A.tail", 0), day.flow.target
+    assert not admin.create_topics(client, [admin.NewTopic(p.topic, 1, 1, {})], 30_000)
+    day.flow.await_topic(client, p.topic, 1)
+    producer = Producer(
+        {"bootstrap.servers": day.flow.lab["B"].bootstrap, "enable.idempotence": True}
+    )
+    for n in range(5):
+        producer.produce(p.topic, b"%d" % n)
+    assert producer.flush(60) == 0
+    [state] = admin.describe_producers(client, client.metadata([p.topic]), [p])[p]
+    log.append(client, p, build([Record(0, 1, None, b"others")]))
+    producer.produce(p.topic, b"late")
+    assert producer.flush(60) == 0
+    assert own_ends(client, {p: 2}, state.producer_id) == {p: 5}
+    assert own_ends(client, {p: 5}, state.producer_id) == {p: 5}
 
 
 def test_b08_a_mirror_that_does_not_rest_stops_the_failover(day):

@@ -14,6 +14,7 @@ from typing import Self
 from heliograph.config import FlowConfig
 from heliograph.errors import HeliographError
 from heliograph.ledger.codec import Place
+from heliograph.ledger.handovers import RestingCuts
 from heliograph.ledger.reverse import ReverseFlow, loops, without_reverse
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.translation import MirroredPartition, Translation, Translator
@@ -54,8 +55,9 @@ class FlowOffsets:
         )
         self._reverse: ReverseFlow | None = None
         self._translator = Translator(
-            self._client, self._ledger, self._source, lambda: self._reverse
-        )
+            self._client, self._ledger, self._source, lambda: self._reverse,
+            RestingCuts(self._ledger.follower).at,
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         return self

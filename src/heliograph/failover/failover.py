@@ -39,6 +39,7 @@ from heliograph.ledger.rehearsals import Rehearsal, RehearsalKind
 from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import TopicPartition
 from heliograph.policy import TopicSelection
+from heliograph.shown import shown
 from heliograph.units import counted, duration, moment
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
@@ -179,7 +180,7 @@ class Failover:
         source = self._see_source(mirrored)
         before = self._before(mirrored)
         positions = self._cut_positions(mirrored, before) or self._side.positions(mirrored)
-        risk = risk_of(positions, source, self._last_seen())
+        risk = self._risk(positions, source, mirrored)
         groups = self._starts(source, mirrored).look()
         topics = tuple(mirrored.topics) if self._wish.topics is not None else None
         refusals = () if before is not None else tuple(self._against(mirrored, source, risk))
@@ -225,12 +226,21 @@ class Failover:
         starts = {p: seen.starts[p] for p, remote in waiting.items() if not there.get(remote)}
         return replace(seen, starts=starts)
 
+    def _risk(
+        self, positions: Mapping[TopicPartition, CutAt], source: SourceSeen, mirrored: Mirrored
+    ) -> Risk:
+        return risk_of(positions, source, self._last_seen(), time.time(), mirrored.places.keys())
+
     def _last_seen(self) -> LastSeen | None:
         """What was last known of the source, of the topics that are promoted."""
         last = self._side.source_ends.last
         if last is None:
             return None
-        return replace(last, ends={p: n for p, n in last.ends.items() if self._promotes(p.topic)})
+        return replace(
+            last,
+            ends={p: n for p, n in last.ends.items() if self._promotes(p.topic)},
+            silent=frozenset(p for p in last.silent if self._promotes(p.topic)),
+        )
 
     def _before(self, mirrored: Mirrored) -> Handover | None:
         """The failover that this one goes on with: open, or through and not taken back.
@@ -240,12 +250,16 @@ class Failover:
         last, held = self._side.handovers.last, self._side.holds
         if last is None or last.kind is not Kind.FAILOVER or last.aborted:
             return None
+        if last.open:
+            return last if last.facts.get("pattern") == self._pattern else None
         if last.topics is not None and not self._concerned(last.topics, mirrored):
             return None
-        if last.open:
-            return last
         subjects = self._subjects(last.topics)
         return last if all(subject in held.held for subject in subjects) else None
+
+    @property
+    def _pattern(self) -> str | None:
+        return self._wish.topics.pattern if self._wish.topics is not None else None
 
     def _concerned(self, topics: tuple[str, ...], mirrored: Mirrored) -> bool:
         """Whether a failover of ``topics`` was about all that is to be promoted now."""
@@ -347,12 +361,18 @@ class Failover:
                 f" {worst}{more}",
                 "wait for the mirror, or allow more with --max-rpo",
             )
-        elif wanted and not risk.exact and (risk.as_of_ms is None or risk.unknown):
+        elif wanted and self._is_unknown(risk):
             yield HandoverRefused(
                 "failover.rpo-unknown",
                 f"how far {flow.target} is behind is not known: {risk}",
                 "without --max-rpo the failover goes on all the same",
             )
+
+    def _is_unknown(self, risk: Risk) -> bool:
+        """Whether it cannot be said that a limit is kept."""
+        if self._wish.max_seconds is not None and risk.records and risk.seconds is None:
+            return True
+        return not risk.exact and (risk.as_of_ms is None or bool(risk.unknown))
 
     # -- doing it -----------------------------------------------------------------------------
 
@@ -371,11 +391,17 @@ class Failover:
         last = self._side.handovers.last
         if last is not None and last.open and before is None:
             began = moment(last.began_ms / 1000)
+            what = f"the same 'heliograph {last.kind}"
+            if last.kind is Kind.FAILOVER:
+                pattern = last.facts.get("pattern")
+                what += (
+                    f" --topics {shown(pattern)}" if pattern is not None else " without --topics"
+                )
             raise HandoverRefused(
                 "handover.open",
                 f"a {last.kind} of flow {self._config.flow}{_about(last.topics)}, begun by"
                 f" {last.by} at {began}, was not ended",
-                f"the same 'heliograph {last.kind}' goes on with it"
+                f"{what}' goes on with it"
                 + ("; with --abort it is taken back" if last.kind is Kind.SWITCHOVER else ""),
             )
 
@@ -383,8 +409,9 @@ class Failover:
         before, side = plan.before, self._side
         repeated = before is not None and not before.open
         handover = before or Handover(
-            secrets.token_hex(6), Kind.FAILOVER, self._wish.by, began_ms, plan.topics
-        )
+            secrets.token_hex(6), Kind.FAILOVER, self._wish.by, began_ms, plan.topics,
+            facts={"pattern": self._pattern},
+        )  # fmt: skip
         steps = Steps(side.handovers, handover, self._tell, lock)
         mirrored = plan.mirrored
         if handover.topics is not None:
@@ -393,10 +420,14 @@ class Failover:
             self._announce(steps)
             self._drain(steps, mirrored)
             self._stop(steps)
+            # Nothing is begun any more: what was begun since the look is to be cut, too.
+            mirrored = self._chosen(self._side.mirrored())
+            if handover.topics is not None:
+                mirrored = mirrored.of(handover.topics)
             self._cut(steps, mirrored)
         positions = self._cut_positions(mirrored, self._reread(steps)) or {}
         source = self._see_source(mirrored) if repeated else plan.source
-        risk = risk_of(positions, source, self._last_seen())
+        risk = self._risk(positions, source, mirrored)
         starts, moved = self._groups(steps, source, mirrored)
         if not repeated:
             self._unfence(steps, mirrored)
@@ -483,7 +514,11 @@ class Failover:
                     " does not answer; mirrors rest already",
                     "repeat this command when it does: it goes on from here",
                 )
-            side.handovers.cut(side.cuts(handover.id, mirrored, positions))
+            subject = self._subjects(handover.topics)[0]
+            steps.require_lock()
+            held_ms = side.holds.held[subject].since_ms
+            first = side.first_cuts(mirrored, positions)
+            side.handovers.cut(side.cuts(handover.id, mirrored, first, held_ms))
             done(f"{counted(len(positions), 'partition')} of"
                  f" {counted(len(mirrored.topics), 'topic')}")  # fmt: skip
 

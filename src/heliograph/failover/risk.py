@@ -6,7 +6,7 @@ The source says it itself, if it answers. Else the last word of the mirror on it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,7 +46,8 @@ class Risk:
     Attributes:
         exact: whether the source itself said where all of them end.
         as_of_ms: when the source was last asked with success; None if that is not known.
-        seconds: for how long the oldest record at risk had waited then; None: not known.
+        seconds: for how long the oldest record at risk had waited then, or, of a source that
+            answers, has waited at most; None: not known.
     """
 
     partitions: tuple[PartitionRisk, ...]
@@ -87,22 +88,33 @@ class Risk:
 
 
 def risk_of(
-    positions: Mapping[TopicPartition, CutAt], seen: SourceSeen, last: LastSeen | None
+    positions: Mapping[TopicPartition, CutAt],
+    seen: SourceSeen,
+    last: LastSeen | None,
+    now: float,
+    begun: Collection[TopicPartition] = (),
 ) -> Risk:
     """What is at risk of partitions that were mirrored so far, and of those that were not begun.
 
-    ``seen`` and ``last`` are about the same topics as ``positions``.
+    ``seen`` and ``last`` are about the same topics as ``positions``. ``begun`` are all partitions
+    that were begun, also those that nothing is known of, because their leader on the target is
+    silent. ``now`` is by `time.time`.
     """
     found = [
         PartitionRisk(p, at.source, at.target, _source_end(p, at, seen, last))
         for p, at in sorted(positions.items())
     ]
-    found += _never_begun(positions, seen, last)
-    if seen.healthy:
-        return Risk(tuple(found), exact=True, as_of_ms=None, seconds=None)
+    known = {*positions, *begun}
+    found += _never_begun(known, seen, last)
+    found += [PartitionRisk(p, 0, -1, None) for p in sorted(known - positions.keys())]
     seconds = last.seconds if last is not None else None
     if not any(p.records for p in found):
-        seconds = 0.0 if last is not None else None
+        seconds = 0.0 if last is not None or seen.healthy else None
+    elif seen.healthy and last is not None and seconds is not None:
+        # At most: what waited then may have waited on.
+        seconds += max(now - last.at_ms / 1000, 0.0)
+    if seen.healthy and all(p.records is not None for p in found):
+        return Risk(tuple(found), exact=True, as_of_ms=None, seconds=seconds)
     return Risk(tuple(found), False, last.at_ms if last is not None else None, seconds)
 
 
@@ -116,11 +128,11 @@ def _source_end(
     if p in last.ends:
         return max(last.ends[p], at.source)
     # Who is not named was in step.
-    return at.source if last.complete else None
+    return at.source if last.complete and p not in last.silent else None
 
 
 def _never_begun(
-    positions: Mapping[TopicPartition, CutAt], seen: SourceSeen, last: LastSeen | None
+    begun: Collection[TopicPartition], seen: SourceSeen, last: LastSeen | None
 ) -> Iterable[PartitionRisk]:
     """Partitions that had records when the source was asked, and none on the target."""
     for p, start in sorted(seen.starts.items()):
@@ -129,5 +141,5 @@ def _never_begun(
     if last is None or seen.healthy:
         return
     for p, end in sorted(last.ends.items()):
-        if p not in positions and p not in seen.starts:
+        if p not in begun and p not in seen.starts:
             yield PartitionRisk(p, last.begins.get(p, 0), -1, end)

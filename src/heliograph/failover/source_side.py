@@ -87,12 +87,10 @@ def _ask(
             for index in topic.partitions
         } - set(partitions)  # fmt: skip
         wanted = sorted({*partitions, *others})
-        committed = config.isolation_level == "read_committed"
         try:
             starts = admin.list_offsets(client, metadata, sorted(others), admin.EARLIEST)
-            ends = admin.list_offsets(
-                client, metadata, wanted, admin.LATEST, read_committed=committed
-            )
+            # What is in open transactions, or behind them, is on the source's disks, too.
+            ends = admin.list_offsets(client, metadata, wanted, admin.LATEST)
         except WireError:
             starts, ends = {}, {}
         silent = frozenset(wanted) - ends.keys()

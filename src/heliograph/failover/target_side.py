@@ -9,6 +9,7 @@ from typing import Self
 from heliograph.claims.registry import Registry
 from heliograph.config import FlowConfig
 from heliograph.errors import StartError
+from heliograph.failover.own_tail import own_ends
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.ledger.codec import Place
 from heliograph.ledger.fences import Fences
@@ -19,6 +20,7 @@ from heliograph.ledger.order import logs_before_ledger
 from heliograph.ledger.rehearsals import Rehearsals
 from heliograph.ledger.source_ends import SourceEnds
 from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.translation import count
 from heliograph.model import TopicPartition
 from heliograph.policy import ledger_topic, policy_from
 from heliograph.wire import admin
@@ -181,40 +183,58 @@ class TargetSide:
             states = admin.describe_producers(self.client, mirrored.metadata, wanted)
             ends = admin.list_offsets(self.client, mirrored.metadata, wanted, admin.LATEST)
         signature = self.store.signature
-        found = {}
+        own_id = signature.producer_id if signature is not None else -1
+        found, forgotten = {}, {}
         for p, target in mirrored.targets.items():
             if target not in ends:
                 continue
-            own = [
-                s for s in states.get(target, ())
-                if signature is not None and s.producer_id == signature.producer_id
-            ]  # fmt: skip
-            found[p] = self._count(mirrored.places[p], own[0] if own else None, ends[target])
+            ledger, end = self.store.at(mirrored.places[p]), ends[target]
+            counted, known = count(ledger, states.get(target, ()), own_id, end), ledger.known
+            found[p] = counted.low, end, counted.low == counted.high
+            if known is not None and known.target > end:
+                # The target has lost the end of its log.
+                found[p] = min(counted.low, ledger.sequence_below(end)), end, False
+            elif counted.low < counted.high:
+                forgotten[target] = known.target if known is not None else ledger.runs[0].target
+        own = own_ends(self.client, forgotten, own_id) if signature is not None else {}
+        for p, (low, end, _) in found.items():
+            if (end_of_ours := own.get(mirrored.targets[p])) is not None:
+                # The broker has forgotten us: what was noted, and what of ours stands behind it.
+                behind = self.store.at(mirrored.places[p]).sequence_below(end_of_ours)
+                found[p] = max(low, behind), end, False
         return found
 
-    def _count(
-        self, place: Place, state: admin.ProducerState | None, end: int
-    ) -> tuple[int, int, bool]:
-        ledger = self.store.at(place)
-        known = ledger.known
-        if state is not None:
-            sequence = ledger.following(state.epoch, state.last_sequence, end)
-            if sequence is not None:
-                return sequence, end, True
-        # The broker has forgotten us: what was noted, and what lies behind it in the log.
-        if known is not None and known.target == end:
-            return known.sequence, end, True
-        return ledger.sequence_below(end), end, False
-
     def cuts(
-        self, handover: str, mirrored: Mirrored, positions: Mapping[TopicPartition, CutAt]
+        self,
+        handover: str,
+        mirrored: Mirrored,
+        positions: Mapping[TopicPartition, CutAt],
+        held_ms: int = 0,
     ) -> dict[str, Cut]:
-        """The positions as the ledger keeps them, by source topic."""
+        """The positions as the ledger keeps them, by source topic; ``held_ms`` as in `Cut`."""
         by_topic: dict[str, dict[int, CutAt]] = {}
         for p, at in positions.items():
             by_topic.setdefault(p.topic, {})[p.partition] = at
         ids = {p.topic: mirrored.places[p] for p in positions}
         return {
-            topic: Cut(handover, str(ids[topic].source_id), str(ids[topic].target_id), partitions)
+            topic: Cut(
+                handover, str(ids[topic].source_id), str(ids[topic].target_id), partitions, held_ms
+            )
             for topic, partitions in by_topic.items()
         }
+
+    def first_cuts(
+        self, mirrored: Mirrored, positions: Mapping[TopicPartition, CutAt]
+    ) -> dict[TopicPartition, CutAt]:
+        """The positions, with the target's end of the first failover that was not brought back.
+
+        From there on the target has records of its own. What came over since, after that failover
+        was resumed, bears the flow's signature.
+        """
+        found = dict(positions)
+        for p, at in positions.items():
+            earlier = self.handovers.cuts.get(p.topic)
+            before = earlier.of(mirrored.places[p]) if earlier is not None else None
+            if earlier is not None and before is not None and earlier.held_ms:
+                found[p] = at._replace(target=min(at.target, before.target))
+        return found

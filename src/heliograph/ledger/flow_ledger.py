@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heliograph.ledger.handovers import RestingCuts
 from heliograph.ledger.keeper import LedgerKeeper
 from heliograph.ledger.memory import SyncedMemory
 from heliograph.ledger.rehearsals import Rehearsals
@@ -21,6 +22,7 @@ class FlowLedger:
         keeper: keeps the topic small; for one job.
         source_ends: where the source ended when it last answered, as a mirror of this scope noted.
         rehearsals: failovers, switchovers and drills of this scope.
+        cuts: where failovers of this scope have parted logs.
     """
 
     def __init__(self, client: ClusterClient, topic: str, scope: str = "") -> None:
@@ -29,3 +31,4 @@ class FlowLedger:
         self.keeper = LedgerKeeper(self.store)
         self.source_ends = SourceEnds(self.store.follower, scope)
         self.rehearsals = Rehearsals(self.store.follower, scope)
+        self.cuts = RestingCuts(self.store.follower, scope)

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from heliograph.ledger.codec import Place
 from heliograph.ledger.follower import LedgerFollower, View
+from heliograph.ledger.holds import Holds, Subject
 
-__all__ = ["Cut", "CutAt", "Handover", "Handovers", "Kind"]
+__all__ = ["Cut", "CutAt", "Handover", "Handovers", "Kind", "RestingCuts"]
 
 _HANDOVER, _CUT = b"handover/", b"handover-cut/"
 
@@ -89,13 +91,21 @@ class CutAt(NamedTuple):
 class Cut:
     """Where the partitions of a source topic were cut by a handover.
 
-    The topics' ids say which topics these offsets are about.
+    The topics' ids say which topics these offsets are about. ``held_ms`` says which hold has made
+    the topic rest (`Hold.since_ms`): as long as it stands, the target goes its own way.
     """
 
     handover: str
     source_id: str
     target_id: str
     partitions: Mapping[int, CutAt]
+    held_ms: int = 0
+
+    def of(self, place: Place) -> CutAt | None:
+        """Of a place, if it is about its topics."""
+        if (self.source_id, self.target_id) != (str(place.source_id), str(place.target_id)):
+            return None
+        return self.partitions.get(place.partition)
 
 
 class Handovers(View):
@@ -167,9 +177,14 @@ class Handovers(View):
             (self._cut_key(topic), json.dumps({
                 "handover": cut.handover, "source.id": cut.source_id, "target.id": cut.target_id,
                 "partitions": {str(p): list(at) for p, at in cut.partitions.items()},
+                "held": cut.held_ms,
             }).encode())
             for topic, cut in cuts.items()
         )  # fmt: skip
+
+    def forget_cuts(self, topics: Collection[str]) -> None:
+        """Both sides have everything again: a later failover cuts anew."""
+        self._follower.append((self._cut_key(topic), None) for topic in topics)
 
     def _key(self) -> bytes:
         return _HANDOVER + quote(self._scope, safe="").encode()
@@ -195,4 +210,25 @@ def _cut(value: bytes) -> Cut:
         int(p): CutAt(int(at[0]), int(at[1]), bool(at[2]))
         for p, at in told["partitions"].items()
     }  # fmt: skip
-    return Cut(told["handover"], told["source.id"], told["target.id"], partitions)
+    return Cut(
+        told["handover"], told["source.id"], told["target.id"], partitions, int(told.get("held", 0))
+    )
+
+
+class RestingCuts:
+    """Where places were cut that rest since: what the target has from there on is its own."""
+
+    def __init__(self, follower: LedgerFollower, scope: str = "") -> None:
+        self._handovers = Handovers(follower, scope)
+        self._holds = Holds(follower, scope)
+
+    def at(self, place: Place) -> CutAt | None:
+        """As of the last reading of the ledger; None if it goes on, or was never cut."""
+        cut = self._handovers.cuts.get(place.topic)
+        if cut is None or not cut.held_ms:
+            return None
+        held = self._holds.held
+        holds = (held.get(Subject.topic(place.topic)), held.get(Subject.part("copying")))
+        if any(hold is not None and hold.since_ms == cut.held_ms for hold in holds):
+            return cut.of(place)
+        return None

@@ -1,13 +1,14 @@
 """Where a flow's source ended when it last answered, in the flow's ledger topic.
 
     source-ends/<scope> -> JSON: at, records, seconds, unmeasured, behind {topic: {partition: end}},
-                           begins {topic: {partition: start}}
+                           begins {topic: {partition: start}}, silent {topic: {partition: -1}}
 
 So the target alone tells what was at risk when the source, and perhaps the mirror, died. Only
 partitions that were not wholly on the target at that time are named: of all others the target's own
-log says where they ended. Those of which nothing was mirrored are also in ``begins``. If they are
-too many, ``topics`` has the records of each topic in place of ``behind``, and if even these are too
-many, there are only sums.
+log says where they ended. Those of which nothing was mirrored are also in ``begins``; those of
+which the source did not say where they end are in ``silent``. If they are too many, ``topics`` has
+the records of each topic in place of ``behind``, and if even these are too many, there are only
+sums.
 
 The last record of the key counts. The scope is that of claims (`heliograph.claims.registry`). The
 key has two parts: it is never taken for one of a place, and versions that do not know it skip it.
@@ -16,7 +17,7 @@ key has two parts: it is never taken for one of a place, and versions that do no
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +50,7 @@ class LastSeen:
         topics: where ``ends`` is not complete, records by topic; empty if these were too many, too.
         unmeasured: partitions that were not answered for; their ends are as of an earlier time.
         begins: where partitions of ``ends`` began of which nothing was mirrored yet.
+        silent: the partitions of which the source did not say where they end.
     """
 
     at_ms: int
@@ -59,6 +61,7 @@ class LastSeen:
     topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     unmeasured: int = 0
     begins: Mapping[TopicPartition, int] = field(default_factory=lambda: _NOWHERE)
+    silent: Set[TopicPartition] = frozenset()
 
 
 class SourceEnds(View):
@@ -111,8 +114,11 @@ def _encode(seen: LastSeen) -> bytes:
         "unmeasured": seen.unmeasured, "complete": seen.complete,
     }  # fmt: skip
     if seen.complete:
-        if len(seen.ends) <= _MOST_ENDS:
-            named = {"behind": _by_topic(seen.ends), "begins": _by_topic(seen.begins)}
+        if len(seen.ends) + len(seen.silent) <= _MOST_ENDS:
+            named = {
+                "behind": _by_topic(seen.ends), "begins": _by_topic(seen.begins),
+                "silent": _by_topic(dict.fromkeys(seen.silent, -1)),
+            }  # fmt: skip
             made = _json({**head, **{key: value for key, value in named.items() if value}})
             if len(made) <= _MOST_BYTES:
                 return made
@@ -150,7 +156,7 @@ def _decode(value: bytes) -> LastSeen | None:
             int(told["at"]), _offsets(told.get("behind", {})), bool(told["complete"]),
             int(told["records"]), None if seconds is None else float(seconds),
             MappingProxyType(topics), int(told.get("unmeasured", 0)),
-            _offsets(told.get("begins", {})),
+            _offsets(told.get("begins", {})), frozenset(_offsets(told.get("silent", {}))),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from heliograph.batch.header import batches
 from heliograph.batch.pieces import AbortedTransactions
 from heliograph.ledger.codec import Place
+from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.order import logs_before_ledger
 from heliograph.ledger.reverse import ReverseFlow, opposite
 from heliograph.ledger.runs import PartitionLedger
@@ -40,6 +41,7 @@ _UNCOUNTED = (
     "the broker has forgotten how much was mirrored; the nearest offset before it that certainly"
     " skips nothing"
 )
+_PARTED = "not mirrored before the failover; what the target has taken since goes on here"
 #: How long, and in pieces of which size, logs are looked at for what ledgers do not tell.
 _SCAN_SECONDS, _SCAN_BYTES = 1.0, 64 << 10
 
@@ -100,6 +102,8 @@ class MirroredPartition:
         back: the same two partitions, mirrored the other way; None if they are not.
         back_away: why there is no telling whether they are; empty if there is.
         upcoming: before this source offset there is nothing more to mirror; used with ``back``.
+        cut: where a failover has parted the logs: what the target has from there on is its own, and
+            nobody who comes from the source has read it. None if they are not parted.
     """
 
     ledger: PartitionLedger
@@ -109,6 +113,7 @@ class MirroredPartition:
     back: MirroredPartition | None = None
     back_away: str = ""
     upcoming: int = 0
+    cut: CutAt | None = None
 
     @property
     def paired(self) -> bool:
@@ -123,6 +128,10 @@ class MirroredPartition:
         """
         if self.back is not None:
             return _across(self, self.back, source)
+        if (cut := self.parted_at(source)) is not None:
+            exact = source == cut.source and cut.target >= self.start
+            note = "" if exact else _PARTED
+            return Translation(max(cut.target, self.start), exact=exact, note=note)
         if self.paired:
             return self._alone(source, earlier)
         if not self.ledger.runs:
@@ -139,6 +148,11 @@ class MirroredPartition:
         if self.ledger.inherited.to_target(source) is not None:
             return Translation(target, exact=False, note=_BLURRED)
         return Translation(target, exact=True)
+
+    def parted_at(self, source: int) -> CutAt | None:
+        """The cut of a failover that has left behind what is at ``source`` on the source."""
+        cut = self.cut if self.back is None else None
+        return cut if cut is not None and source >= cut.source else None
 
     def to_source(self, target: int) -> Translation:
         """Where a consumer that is at ``target`` on the target goes on, on the source."""
@@ -297,6 +311,7 @@ class Translator:
     """Looks at logs and ledgers of one flow. One thread at a time.
 
     Where ``reverse`` mirrors the other way it looks at the source's logs, too, through ``source``.
+    ``cuts`` tells where a failover has parted logs (`RestingCuts`).
     """
 
     def __init__(
@@ -305,9 +320,11 @@ class Translator:
         ledger: LedgerStore,
         source: ClusterClient | None = None,
         reverse: Callable[[], ReverseFlow | None] = lambda: None,
+        cuts: Callable[[Place], CutAt | None] = lambda _: None,
     ) -> None:
         self._target = target
         self._ledger = ledger
+        self._cuts = cuts
         self._source = source
         self._reverse = reverse
         #: Of each place, where its next record may be by the ledger, and as far as was looked.
@@ -349,8 +366,9 @@ class Translator:
                 ledger = self._ledger.at(place)
                 mirrored = count(ledger, states.get(t, ()), producer_id, ends[t])
                 found[place] = MirroredPartition(
-                    ledger, starts[t], ends[t], mirrored, backs.get(place), away
-                )
+                    ledger, starts[t], ends[t], mirrored, backs.get(place), away,
+                    cut=self._cuts(place),
+                )  # fmt: skip
         if backs and reverse is not None:
             self._look_ahead(found, places, producer_id, both, reverse)
         return found

@@ -310,6 +310,7 @@ def _groups(runtime: FlowRuntime, monitor: FlowMonitor) -> Iterator[ControlJob]:
         runtime.ledger.store,
         lambda: runtime.plan,
         lambda: runtime.reverse,
+        runtime.ledger.cuts.at,
     )
     if config.emit_checkpoints_enabled:
         yield _checkpoints(runtime, translation, monitor.groups)

@@ -490,20 +490,26 @@ class FlowMonitor:
         return seen
 
     def _beyond(self, at_ms: int) -> LastSeen:
-        behind = {
-            p: lag for p, lag in self._lags.items()
-            if lag.records and not self._policy.is_heartbeats_topic(p.topic)
-        }  # fmt: skip
+        highest = self._highest.found if self._highest is not None else {}
+        ends, begins, ages = {}, {}, []
         topics: Counter[str] = Counter()
-        for p, lag in behind.items():
-            topics[p.topic] += lag.records
-        ages = [lag.seconds(at_ms / 1000) for lag in behind.values()]
+        for p, lag in self._lags.items():
+            # What is in open transactions, or behind them, is on the source's disks, too.
+            end = max(lag.source_end, highest.get(p, 0))
+            if end <= lag.position or self._policy.is_heartbeats_topic(p.topic):
+                continue
+            ends[p] = end
+            topics[p.topic] += end - lag.position
+            ages.append(lag.seconds(at_ms / 1000))
+            if lag.begun_at is None:
+                begins[p] = lag.position
         seconds = max((age for age in ages if age is not None), default=None if ages else 0.0)
+        silent: AbstractSet[TopicPartition] = frozenset()
+        if len(self._source_ends.found) < len(self._targets):
+            silent = self._targets.keys() - self._source_ends.found.keys()
         return LastSeen(
-            at_ms, {p: lag.source_end for p, lag in behind.items()}, True, topics.total(), seconds,
-            topics, len(self._absent),
-            {p: lag.position for p, lag in behind.items() if lag.begun_at is None},
-        )  # fmt: skip
+            at_ms, ends, True, topics.total(), seconds, topics, len(self._absent), begins, silent
+        )
 
     def snapshot(
         self, life: Life, parts: Mapping[str, Life], jobs: Sequence[JobSnapshot] = ()
@@ -630,16 +636,27 @@ class FlowMonitor:
     ) -> RiskSnapshot:
         """Nobody loses heartbeats; all else that waits is at risk."""
         found = [t for t in sums if not self._policy.is_heartbeats_topic(t.topic)]
-        records = [t.lag_records for t in found if t.lag_records is not None]
+        behind = self._held_back()
+        behind.update({t.topic: t.lag_records for t in found if t.lag_records is not None})
         greatest = max((t.lag_seconds or 0.0 for t in found), default=0.0)
         unknown = any(t.lag_seconds is None for t in found)
         return RiskSnapshot(
-            sum(records) if records or not found else None,
-            sum(map(bool, records)),
+            behind.total() if behind or not found else None,
+            sum(map(bool, behind.values())),
             None if unknown and not greatest else greatest,
             sum(counted[t.topic].unmeasured for t in found),
             0.0,
         )
+
+    def _held_back(self) -> Counter[str]:
+        """Records that may not be read yet, by topic: open transactions, and what is behind."""
+        found: Counter[str] = Counter()
+        if self._highest is not None:
+            highest = self._highest.found
+            for p, lag in self._lags.items():
+                if highest.get(p, 0) > lag.source_end:
+                    found[p.topic] += highest[p] - lag.source_end
+        return found
 
     def _by_name(self) -> Sequence[tuple[TopicPartition, str]]:
         """The partitions of the plan and their target topics, sorted."""

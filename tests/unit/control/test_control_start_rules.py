@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from heliograph.control.groups.offsets_csv import csv_line, parse_offsets, writable
 from heliograph.control.groups.start_rules import AtTime, GroupStart, Log, Start, locate, start_at
 from heliograph.errors import ConfigError
+from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.translation import MirroredPartition
 from heliograph.model import TopicPartition
@@ -16,6 +17,18 @@ from heliograph.model import TopicPartition
 P = TopicPartition("A.orders", 0)
 OFFSETS = st.integers(0, 60)
 LOGS = st.tuples(OFFSETS, OFFSETS).map(lambda pair: Log(*sorted(pair)))
+
+
+def test_behind_the_cut_of_a_failover_what_the_target_has_of_its_own_is_unread():
+    ledger = PartitionLedger([Run(0, 0, 0)])
+    parted = MirroredPartition(ledger, 0, 150, cut=CutAt(100, 100))
+    assert locate(parted, 99) == (99, 99, "")
+    assert locate(parted, 100) == (100, 100, "")
+    assert locate(parted, 120) == (100, 100, "ahead of the mirror by 20 offsets")
+    assert parted.to_target(99).offset == 99
+    assert parted.to_target(120).offset == 100
+    trimmed = MirroredPartition(ledger, 130, 150, cut=CutAt(100, 100))
+    assert locate(trimmed, 120) == (100, 130, "a gap of 30 offsets from its place on: deleted")
 
 
 @given(OFFSETS, LOGS, st.integers(-1, 60), st.none() | OFFSETS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliograph.failover.risk import risk_of
+from heliograph.failover import risk as rules
 from heliograph.failover.source_side import SourceSeen
 from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.source_ends import LastSeen
@@ -10,6 +10,10 @@ from heliograph.model import TopicPartition
 
 P0, P1, P2 = (TopicPartition("orders", i) for i in range(3))
 GONE = SourceSeen(False, "connection refused")
+
+
+def risk_of(positions, seen, noted, now=1_700_000_010.0, begun=()):
+    return rules.risk_of(positions, seen, noted, now, begun)
 
 
 def last(ends, *, complete=True, seconds=0.4):
@@ -61,6 +65,22 @@ def test_of_a_partition_that_was_never_begun_only_what_is_there_is_at_risk():
     seen = SourceSeen(True, ends={P0: 9, P2: 1002}, starts={P2: 993})
     risk = risk_of({P0: CutAt(9, 9)}, seen, noted)
     assert (risk.records, risk.exact) == (9, True)
+
+
+def test_partitions_that_did_not_answer_are_not_called_in_step():
+    noted = LastSeen(1_700_000_000_000, {P0: 12}, True, 2, 0.4, silent=frozenset({P0, P1}))
+    risk = risk_of({P0: CutAt(10, 10), P1: CutAt(5, 5)}, GONE, noted)
+    assert (risk.records, risk.unknown) == (2, 1)
+    # One whose leader on the target is silent is not one that was never begun.
+    risk = risk_of({P0: CutAt(10, 10)}, GONE, last({P0: 12, P1: 900}), begun={P0, P1})
+    assert (risk.records, risk.unknown) == (2, 1)
+
+
+def test_how_long_records_wait_of_a_source_that_answers_is_an_upper_bound():
+    seen = SourceSeen(True, ends={P0: 12})
+    assert risk_of({P0: CutAt(10, 10)}, seen, last({P0: 11})).seconds == pytest.approx(10.4)
+    assert risk_of({P0: CutAt(10, 10)}, seen, None).seconds is None
+    assert risk_of({P0: CutAt(12, 12)}, seen, None).seconds == 0.0
 
 
 @pytest.mark.parametrize("answers", [{P0: 12}, {}])

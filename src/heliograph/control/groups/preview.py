@@ -15,6 +15,7 @@ from heliograph.control.groups.translated import (
     partitions,
 )
 from heliograph.control.topics.refresh import TopicPlan, TopicRefresh
+from heliograph.ledger.handovers import RestingCuts
 from heliograph.ledger.reverse import reverse_of
 from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.policy import policy_from
@@ -60,10 +61,13 @@ def preview(config: FlowConfig, source: ClusterClient, target: ClusterClient) ->
     """Look at the groups as the jobs of a running mirror do; raises WireError, HeliographError."""
     flow = config.flow
     ledger = ledger_of(config, target)
+    cuts = RestingCuts(ledger.follower)
     found = TopicRefresh(config, source, target).compare()
     plan = TopicPlan(found.partitions, {}, found.source, found.target)
     reverse = reverse_of(config, source, target, found.source, found.remote)
-    translation = GroupTranslation.of(config, source, target, ledger, lambda: plan, lambda: reverse)
+    translation = GroupTranslation.of(
+        config, source, target, ledger, lambda: plan, lambda: reverse, cuts.at
+    )
     seen = translation.latest(0.0)
     there = GroupClient(target)
     meeting = FlowMeeting(config, target, ledger)

@@ -6,7 +6,7 @@ Runs in commands and in the driver. Needs the target only: what was mirrored is 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from heliograph.control.groups.source_positions import FlowTopics
@@ -22,6 +22,7 @@ from heliograph.control.groups.start_rules import (
     Translated,
 )
 from heliograph.ledger.codec import Place
+from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.reverse import ReverseFlow
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.translation import MirroredPartition, Translator
@@ -72,11 +73,12 @@ def look_at_logs(
     topics: FlowTopics,
     partitions: Collection[TopicPartition],
     back: Back,
+    cuts: Callable[[Place], CutAt | None],
 ) -> TargetLogs:
     """These partitions, and all others of the same topics of the target; raises WireError."""
     names = sorted({p.topic for p in partitions})
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    translator = Translator(target, ledger, back.source, lambda: back.reverse)
+    translator = Translator(target, ledger, back.source, lambda: back.reverse, cuts)
     ledger.refresh()
     while True:
         seen = TargetLogs(target.metadata(names))

@@ -202,6 +202,13 @@ def locate(mirrored: MirroredPartition, upstream: int, earlier: int | None = Non
     ``earlier`` is what its checkpoint says of that, if that is where ``upstream`` is from.
     """
     start, end = mirrored.start, mirrored.end
+    cut = mirrored.parted_at(upstream)
+    if cut is not None:
+        ahead = upstream - cut.source
+        note = f"ahead of the mirror by {counted(ahead)}" if ahead else ""
+        if cut.target < start:
+            note = f"a gap of {counted(start - cut.target)} from its place on: deleted"
+        return Exact(cut.target, max(cut.target, start), note)
     if mirrored.paired:
         found = mirrored.to_target(upstream, earlier)
         return Exact(found.offset, found.offset, found.note)

@@ -41,6 +41,7 @@ from heliograph.control.groups.start_rules import (
 )
 from heliograph.control.groups.start_writes import write_starts
 from heliograph.control.groups.translated import TranslatedOffset, ledger_of
+from heliograph.ledger.handovers import RestingCuts
 from heliograph.ledger.reverse import looping, reverse_of, without_reverse
 from heliograph.ledger.store import LedgerStore
 from heliograph.mm2.checkpoints import CheckpointLog
@@ -118,6 +119,7 @@ class GroupStarts:
         self._only = None if topics is None else frozenset(topics)
         self._topics = FlowTopics(config, topics)
         self._ledger: LedgerStore | None = None
+        self._cuts: RestingCuts | None = None
         self._checkpoints: CheckpointLog | None = None
         self.notes: Sequence[str] = ()
         self.silent = ""
@@ -134,7 +136,7 @@ class GroupStarts:
         """
         strategy = strategy or Translated()
         notes: list[str] = []
-        ledger = self._ledger = self._ledger or ledger_of(self._config, self._target)
+        ledger, cuts = self._open()
         at_ms = self._time_of(strategy, notes)
         found = self._positions()
         if self.silent:
@@ -145,7 +147,7 @@ class GroupStarts:
         answers = self._groups.committed(wanted, stable=True)
         seen = look_at_logs(
             self._target, ledger, self._topics, self._partitions(found, answers.found, strategy),
-            self._look_back(ledger, found.silent),
+            self._look_back(ledger, found.silent), cuts.at,
         )  # fmt: skip
         exact = self._exact(found, seen, ledger)
         aims = Aims(strategy, seen, self._resolved(at_ms, seen))
@@ -158,6 +160,12 @@ class GroupStarts:
             for group in sorted(wanted)
             if self._is_of_flow(group, found, answers.found.get(group, {}), strategy)
         }  # fmt: skip
+
+    def _open(self) -> tuple[LedgerStore, RestingCuts]:
+        if self._ledger is None or self._cuts is None:
+            self._ledger = ledger_of(self._config, self._target)
+            self._cuts = RestingCuts(self._ledger.follower)
+        return self._ledger, self._cuts
 
     def write(
         self, found: Mapping[str, GroupStart], *, rewind: bool = False

@@ -17,6 +17,7 @@ from heliograph.control.scheduler import MOST_DETAILS
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.errors import HeliographError
 from heliograph.ledger.codec import Place
+from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.reverse import ReverseFlow
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.translation import MirroredPartition, Translator
@@ -144,6 +145,7 @@ class GroupTranslation:
     Args:
         refresh_seconds: how often new groups are looked for; None: only the first time.
         reverse: the flow in the opposite direction, if there is one by now.
+        cuts: where a failover has parted logs.
     """
 
     def __init__(
@@ -155,11 +157,12 @@ class GroupTranslation:
         group_filter: GroupFilter,
         refresh_seconds: float | None,
         reverse: Callable[[], ReverseFlow | None] = lambda: None,
+        cuts: Callable[[Place], CutAt | None] = lambda _: None,
     ) -> None:
         self._source = source
         self._target = target
         self._ledger = ledger
-        self._translator = Translator(target, ledger, source.client, reverse)
+        self._translator = Translator(target, ledger, source.client, reverse, cuts)
         self._plan = plan
         self._filter = group_filter
         self._refresh_seconds = refresh_seconds
@@ -177,12 +180,13 @@ class GroupTranslation:
         target: ClusterClient,
         ledger: LedgerStore,
         plan: Callable[[], TopicPlan],
-        reverse: Callable[[], ReverseFlow | None] = lambda: None,
+        reverse: Callable[[], ReverseFlow | None],
+        cuts: Callable[[Place], CutAt | None],
     ) -> GroupTranslation:
         """As the flow's configuration asks for it; the clients are for nothing else."""
         seconds = config.refresh_groups_interval_seconds if config.refresh_groups_enabled else None
         groups = group_filter_from(config)
-        return cls(GroupClient(source), target, ledger, plan, groups, seconds, reverse)
+        return cls(GroupClient(source), target, ledger, plan, groups, seconds, reverse, cuts)
 
     def latest(self, max_age_seconds: float) -> TranslatedGroups:
         """The groups as they were at most so long ago; raises WireError if a cluster is away."""
