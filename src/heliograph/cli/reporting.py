@@ -64,6 +64,7 @@ __all__ = [
     "details",
     "flow_table",
     "reporter",
+    "risks",
     "roll_up",
     "status_options",
     "table",
@@ -386,6 +387,12 @@ def offsets(flow: FlowSnapshot) -> str:
 def copies(flow: FlowSnapshot) -> bool:
     """Whether records are to be mirrored; MM2 emits heartbeats into every target."""
     return not flow.parts or COPYING in flow.parts
+
+
+def risks(flow: FlowSnapshot) -> bool:
+    """Whether clients may lose something with its source: not if it is the direction that rests."""
+    rests = flow.life.state is FlowState.STANDING_BY and flow.at_risk is None
+    return copies(flow) and not rests
 
 
 def roll_up(flow: FlowSnapshot) -> str:

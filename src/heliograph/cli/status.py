@@ -13,7 +13,7 @@ from rich.text import Text
 from heliograph.cli.documents import echo_document
 from heliograph.cli.flows import console_for_tables, output_option
 from heliograph.cli.read_back import flow_of, time_of
-from heliograph.cli.reporting import BAD_STATES, colour, copies, details, flow_table
+from heliograph.cli.reporting import BAD_STATES, colour, copies, details, flow_table, risks
 from heliograph.cli.watched import Watched, mirror_argument
 from heliograph.errors import StartError
 from heliograph.service.at_risk import recovery_words, risk_words
@@ -129,7 +129,7 @@ def status_table(status: dict[str, Any], width: int) -> RenderableType:
     lines = [f"note: {mirror['note']}"] if mirror["note"] else []
     for flow, plain in zip(flows, status["flows"], strict=True):
         lines += [f"{flow.flow} {text}" for text in details(flow)]
-        if copies(flow):
+        if risks(flow):
             at_risk = risk_words(flow, time_of(status["at"]))
             lines.append(f"{flow.flow} {at_risk}; {recovery_words(flow)}")
         owner = plain.get("owner")

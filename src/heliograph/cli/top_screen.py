@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.cli.read_back import flow_of, partition_of, topic_of
-from heliograph.cli.reporting import BAD_STATES, age, colour, copies, details, lag_of, roll_up
+from heliograph.cli.reporting import BAD_STATES, age, colour, details, lag_of, risks, roll_up
 from heliograph.cli.top_pages import Level, Page, Place
 from heliograph.cli.top_view import View
 from heliograph.service.at_risk import recovery_words, risk_words
@@ -185,7 +185,7 @@ def _more_of(level: Level, plain: Mapping[str, Any]) -> list[str]:
     """What the columns have no room for."""
     if level is Level.FLOWS:
         flow = flow_of(plain)
-        if not copies(flow):
+        if not risks(flow):
             return details(flow)
         return [f"{risk_words(flow, time.time())}; {recovery_words(flow)}", *details(flow)]
     if level is Level.TOPICS:

@@ -38,6 +38,7 @@ from heliograph.model import (
     TopicPartition,
 )
 from heliograph.policy import ledger_topic, policy_from
+from heliograph.service.snapshot import COPYING
 from heliograph.takeover.takeover import BEING_LOOKED_AT, TakeOver, place_of
 from heliograph.wire import admin
 from heliograph.wire.cluster import REQUEST_TIMEOUT_SECONDS, ClusterClient
@@ -567,6 +568,14 @@ class FlowRuntime:
             shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if topics[5:] else "")
             log.info("%s: %d new partition(s) to mirror: %s", self.name, len(new), shown)
         return bool(self.leasable - leasable)
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether this is the direction that is not needed now: its source has no clients."""
+        if self.orders is None:
+            return self.config.standby
+        resting = self.orders.parts_with([COPYING] if self.config.standby else []).get(COPYING)
+        return resting is not None and resting.standby
 
     def look_back(self) -> None:
         """Find out what a flow in the opposite direction has brought; raises WireError.

@@ -556,7 +556,7 @@ class FlowMonitor:
             groups=self.groups.rows(parts.get(CHECKPOINTS), self.ends_of, self._measurements),
             canary=self._canary_snapshot(now),
             paused_topics=MappingProxyType(dict(self._runtime.paused_topics)),
-            at_risk=self._at_risk(base),
+            at_risk=None if self._runtime.is_standby else self._at_risk(base),
             rto_seconds=recovered.rto_seconds if recovered is not None else None,
             rto_measured_at=recovered.at_ms / 1000 if recovered is not None else 0.0,
             rehearsal_ok=newest.ok if newest is not None else None,

@@ -137,7 +137,7 @@ class FlowSurvey:
         if held.state in {FlowState.PAUSED, FlowState.STANDING_BY}:
             life = held
         last = self._runtime.ledger.source_ends.last
-        risk = None if last is None else RiskSnapshot(
+        risk = None if last is None or self._runtime.is_standby else RiskSnapshot(
             last.records, len({p.topic for p in last.ends}), last.seconds, last.unmeasured,
             last.at_ms / 1000,
         )  # fmt: skip

@@ -124,6 +124,7 @@ class World:
         runtime: Any = SimpleNamespace(
             flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
             waiting={}, held=frozenset(), paused_topics={}, guards={}, moves=dict,
+            is_standby=False,
             config=SimpleNamespace(
                 isolation_level="read_uncommitted", source_client="A", target_admin="B",
                 stalled_after_seconds=60.0,
@@ -176,6 +177,13 @@ def test_heartbeats_are_not_at_risk_and_what_was_not_begun_is(monkeypatch):
     assert (at_risk.records, at_risk.topics, at_risk.unmeasured) == (6, 1, 0)
     noted = world.monitor.seen()
     assert (noted.ends, noted.begins, noted.records) == ({topic: 10}, {topic: 4}, 6)
+
+
+def test_the_direction_that_is_not_needed_puts_nothing_at_risk(world):
+    world.write(world.parts[0], 10)
+    assert world.measure().at_risk.records == 10
+    world.runtime.is_standby = True
+    assert world.measure().at_risk is None
 
 
 def test_before_the_first_measurement_nothing_is_known(world):

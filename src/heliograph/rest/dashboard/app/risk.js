@@ -5,9 +5,10 @@ import { count, duration, flowName, now, when } from "./format.js";
 /** What was measured longer ago is said to be old. */
 const OLD_MS = 10000;
 
-const copies = (flow) => flow.parts.copying !== undefined || Object.keys(flow.parts).length === 0;
+const rests = (flow) => flow.life.state === "standing by" && flow.at_risk === null;
+const copies = (flow) => (flow.parts.copying !== undefined || Object.keys(flow.parts).length === 0) && !rests(flow);
 
-/** The sentence about one flow; nothing if it copies no records. */
+/** The sentence about one flow; nothing if it copies no records, or is the direction that rests. */
 export function riskOf(flow) {
   if (!copies(flow)) return null;
   const risk = flow.at_risk;
