@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chaos soak story lint audit bench docs screenshots dist pins clean
+.PHONY: help install tools demo test chaos soak story lint audit bench docs screenshots dist pins clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -19,6 +19,10 @@ $(VENV)/.installed: pyproject.toml $(wildcard requirements/*.txt)
 	@touch $@
 
 install: $(VENV)/.installed  ## Create .venv with everything in it
+
+tools:  ## Debian's browser and Prometheus for the tests that use them; needs root, others skip these tests
+	@which chromium chromedriver promtool >/dev/null || { apt-get update -qq && \
+		apt-get install -qq --no-install-recommends chromium chromium-driver prometheus; }
 
 demo: install  ## Two real clusters, a mirror killed in mid-copy, and the proof
 	$(BIN)/heliograph demo
