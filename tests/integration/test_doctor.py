@@ -73,6 +73,10 @@ def test_a_healthy_pair_has_no_problem_and_no_warning_and_nothing_is_created(pat
     before = everything(patient.source), everything(patient.target)
     assert "__consumer_offsets" not in before[0][0] and "__consumer_offsets" not in before[1][0]
     assert patient.examine() == {}
+    for told in said(patient, "version"):
+        assert re.search(r"Kafka \d\.\d or newer: .*metadata\.version \d+", told)
+    for told in said(patient, "advertised"):  # the other one is the controller's
+        assert told == "all can be used from here; 1 more for other clients"
     assert (everything(patient.source), everything(patient.target)) == before
 
 

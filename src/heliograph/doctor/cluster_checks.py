@@ -132,10 +132,15 @@ def _advertised(facts: ClusterFacts) -> Iterator[Said]:
             "set advertised.listeners of the broker to an address that its clients can use",
         )
     if not odd:
-        yield ok("all can be used from here")
+        others = {o: why for b in facts.brokers for o, why in b.others.items()}
+        away = [shown(listener) for listener, why in others.items() if why]
+        more = f"; {len(others)} more for other clients" if others else ""
+        if away:
+            more += f", not reached from here: {some(away, 'listeners')}"
+        yield ok(f"all can be used from here{more}", away)
 
 
-@check("version", Scope.CLUSTER, "the release of Kafka, and what it lacks")
+@check("version", Scope.CLUSTER, "the release of Kafka, its features, and what it lacks")
 def _version(facts: ClusterFacts) -> Iterator[Said]:
     releases = sorted({r.release for _, r in reached(facts)})
     if not releases:
@@ -156,7 +161,11 @@ def _version(facts: ClusterFacts) -> Iterator[Said]:
             "complete the upgrade",
         )
     elif releases[0] >= _FULL_RELEASE:
-        yield ok(f"Kafka {names[0]} or newer")
+        levels: dict[str, int] = {}
+        for _, r in reached(facts):
+            levels.update(r.features)
+        told = ", ".join(f"{shown(name)} {level}" for name, level in sorted(levels.items()))
+        yield ok(f"Kafka {names[0]} or newer" + (f": {told}" if told else ""))
 
 
 @check("clock", Scope.CLUSTER, "the controller's clock, beside this machine's")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,7 +22,13 @@ from heliograph.wire import names
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import AuthenticationFailed, WireError
-from heliograph.wire.inspection import broker_settings, controller_clock, release, round_trip
+from heliograph.wire.inspection import (
+    broker_settings,
+    controller_clock,
+    features,
+    release,
+    round_trip,
+)
 from heliograph.wire.metadata import Metadata
 from heliograph.wire.rights import client_certificate
 
@@ -39,6 +46,7 @@ SETTINGS = (
     "log.message.timestamp.after.max.ms",
     "log.message.timestamp.before.max.ms",
 )
+_ADVERTISED = "advertised.listeners"
 _ROLES = ("admin", "consumer", "producer")
 #: The keys that connections are made with.
 _CONNECTING = ("bootstrap.servers", "security.", "ssl.", "sasl.")
@@ -92,6 +100,9 @@ def _with_brokers(
     for node, (host, port) in metadata.brokers.items():
         questions[f"{alias}: name of broker {node}"] = partial(_addresses, host, seconds)
         questions[f"{alias}: broker {node}"] = partial(_reach, client, host, port, seconds)
+        questions[f"{alias}: listeners of broker {node}"] = partial(
+            _others, client, node, (host, port), seconds
+        )
     questions[f"{alias}: settings"] = partial(_settings, client, metadata)
     questions[f"{alias}: clock"] = partial(controller_clock, client)
     told = ask_all(questions, seconds, progress)
@@ -100,6 +111,7 @@ def _with_brokers(
             node, host, port,
             told[f"{alias}: name of broker {node}"],  # type: ignore[arg-type]
             told[f"{alias}: broker {node}"],  # type: ignore[arg-type]
+            _found(told[f"{alias}: listeners of broker {node}"]),
         )
         for node, (host, port) in metadata.brokers.items()
     ]  # fmt: skip
@@ -145,9 +157,39 @@ def _reach(client: ClusterClient, host: str, port: int, seconds: float) -> Reach
     try:
         der = connection.peer_certificate
         certificate = None if der is None else _validity(x509.load_der_x509_certificate(der))
-        return Reached(round_trip(connection, seconds), release(connection.versions), certificate)
+        return Reached(
+            round_trip(connection, seconds), release(connection.versions), certificate,
+            features(connection, seconds),
+        )  # fmt: skip
     finally:
         connection.close()
+
+
+def _others(
+    client: ClusterClient, node: int, ours: tuple[str, int], seconds: float
+) -> Mapping[str, str]:
+    """The listeners that a broker advertises to other clients, and why one is not reached."""
+    told = broker_settings(client, node, (_ADVERTISED,)).get(_ADVERTISED, "")
+    found = {}
+    for listener in filter(None, map(str.strip, told.split(","))):
+        host, _, port = listener.rpartition("//")[2].rpartition(":")
+        host = host.strip("[]")
+        if (host, port) != (ours[0], str(ours[1])) and port.isdecimal():
+            found[listener] = _knock(host, int(port), seconds)
+    return found
+
+
+def _knock(host: str, port: int, seconds: float) -> str:
+    """Why there is no connection; others may speak TLS there, or log in otherwise."""
+    try:
+        socket.create_connection((host, port), seconds).close()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _found(told: object) -> Mapping[str, str]:
+    return {} if isinstance(told, Missing) else told  # type: ignore[return-value]
 
 
 def _settings(client: ClusterClient, metadata: Metadata) -> Mapping[str, str]:

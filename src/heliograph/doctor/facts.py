@@ -107,22 +107,31 @@ class Reached:
         round_trip: seconds from a small request to its answer.
         release: the oldest release of Kafka that offers what it offers.
         certificate: of the broker, with TLS.
+        features: that the cluster has turned on, with their levels.
     """
 
     round_trip: float
     release: tuple[int, ...]
     certificate: Certificate | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """A broker at the address that it advertises; ``addresses`` are those that its name has."""
+    """A broker at the address that it advertises to us.
+
+    Attributes:
+        addresses: those that its name has.
+        others: its other advertised listeners, for other clients: each as it is configured, and why
+            it cannot be connected to from here; empty if it can.
+    """
 
     node: int
     host: str
     port: int
     addresses: tuple[str, ...] | Missing
     reached: Reached | Missing
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from heliograph.config import FlowConfig
 from heliograph.doctor.facts import FlowFacts, InternalTopic, RightsFacts, TopicsFacts
@@ -18,6 +19,7 @@ from heliograph.doctor.findings import (
     warning,
 )
 from heliograph.policy import ledger_topic
+from heliograph.units import counted
 from heliograph.wire.rights import missing_right
 
 #: AclOperation, as kafka-acls.sh spells them.
@@ -34,45 +36,68 @@ def _topics(facts: FlowFacts) -> Iterator[Said]:
         yield unchecked(topics if isinstance(topics, Missing) else "rights are not told")
         return
     internal = [] if isinstance(facts.internal, Missing) else facts.internal
-    found = [
-        *_of_source(facts.config, topics, rights),
-        *_of_target(facts.config, topics, rights),
-        *_of_internal(facts.config, internal, rights),
-    ]
-    yield from found or [ok("our clients have all that they need")]
-
-
-def _of_source(config: FlowConfig, topics: TopicsFacts, rights: RightsFacts) -> Iterator[Said]:
-    names = sorted(topics.compared.remote)
-    yield from _lacking(config, rights, "source_client", "Read", names, "are not mirrored")
-    if config.sync_topic_configs_enabled:
-        yield from _lacking(
-            config, rights, "source_admin", "DescribeConfigs", names,
-            "are created without their properties", serious=False,
-        )  # fmt: skip
-
-
-def _of_target(config: FlowConfig, topics: TopicsFacts, rights: RightsFacts) -> Iterator[Said]:
-    names = sorted(topics.compared.target.topics)
-    for operation in ("Write", "Read"):
-        yield from _lacking(config, rights, "target_client", operation, names, "are not mirrored")
+    config = facts.config
+    needed = [
+        *_of_source(config, topics), *_of_target(config, topics), *_of_internal(config, internal)
+    ]  # fmt: skip
+    found = [said for need in needed for said in _lacking(config, rights, need)]
     for remote in sorted(topics.compared.target.denied):
         right = missing_right(config.target_admin, "Describe", "topic", remote)
-        yield problem(f"{remote} is not shown to us: its source is not mirrored", right, [remote])
+        text = f"{remote} is not shown to us: its source is not mirrored"
+        found.append(problem(text, right, [remote]))
+    yield from found or [ok(f"our clients have all that they need: {_sum_of(config, needed)}")]
+
+
+class _Need(NamedTuple):
+    """An operation on topics that a client (as `RightsFacts` names it) needs.
+
+    Without it such topics have the ``consequence``; ``serious`` if they are not mirrored then.
+    """
+
+    client: str
+    operation: str
+    names: Sequence[str]
+    consequence: str
+    serious: bool = True
+
+
+def _sum_of(config: FlowConfig, needed: Iterable[_Need]) -> str:
+    """Who needs what of how many topics, in a line."""
+    counts: dict[tuple[str, str], set[str]] = {}
+    for need in needed:
+        side = config.flow.source if need.client.startswith("source") else config.flow.target
+        counts.setdefault((side, need.operation), set()).update(need.names)
+    operations: dict[tuple[str, int], list[str]] = {}
+    for (side, operation), names in counts.items():
+        operations.setdefault((side, len(names)), []).append(operation)
+    return "; ".join(
+        f"on {side} {', '.join(wanted)} of {counted(topics, 'topic')}"
+        for (side, topics), wanted in operations.items() if topics
+    )  # fmt: skip
+
+
+def _of_source(config: FlowConfig, topics: TopicsFacts) -> Iterator[_Need]:
+    names = sorted(topics.compared.remote)
+    yield _Need("source_client", "Read", names, "are not mirrored")
+    if config.sync_topic_configs_enabled:
+        why = "are created without their properties"
+        yield _Need("source_admin", "DescribeConfigs", names, why, serious=False)
+
+
+def _of_target(config: FlowConfig, topics: TopicsFacts) -> Iterator[_Need]:
+    names = sorted(topics.compared.target.topics)
+    for operation in ("Write", "Read"):
+        yield _Need("target_client", operation, names, "are not mirrored")
     if config.sync_topic_configs_enabled:
         for operation in ("DescribeConfigs", "AlterConfigs"):
-            yield from _lacking(
-                config, rights, "target_admin", operation, names,
-                "do not get their source's properties", serious=False,
-            )  # fmt: skip
+            why = "do not get their source's properties"
+            yield _Need("target_admin", operation, names, why, serious=False)
     if config.follow_log_start:
         why = "keep what the source has deleted"
-        yield from _lacking(config, rights, "target_admin", "Delete", names, why, serious=False)
+        yield _Need("target_admin", "Delete", names, why, serious=False)
 
 
-def _of_internal(
-    config: FlowConfig, internal: Iterable[InternalTopic], rights: RightsFacts
-) -> Iterator[Said]:
+def _of_internal(config: FlowConfig, internal: Iterable[InternalTopic]) -> Iterator[_Need]:
     for topic in internal:
         side = "target" if topic.alias == config.flow.target else "source"
         ledger = topic.name == ledger_topic(config.flow.source)
@@ -81,29 +106,20 @@ def _of_internal(
             clients.append("target_admin")
         for client in clients:
             for operation in ("Write", "Read") if ledger else ("Write",):
-                yield from _lacking(config, rights, client, operation, [topic.name], "is not kept")
+                yield _Need(client, operation, [topic.name], "is not kept")
 
 
-def _lacking(
-    config: FlowConfig,
-    rights: RightsFacts,
-    client: str,
-    operation: str,
-    names: Iterable[str],
-    consequence: str,
-    *,
-    serious: bool = True,
-) -> Iterator[Said]:
+def _lacking(config: FlowConfig, rights: RightsFacts, need: _Need) -> Iterator[Said]:
     """One line for all topics that lack the same right, with the command for the first."""
-    allowed = rights.topics.get(client, {})
-    lacking = [n for n in names if n in allowed and _CODES[operation] not in allowed[n]]
+    allowed = rights.topics.get(need.client, {})
+    lacking = [n for n in need.names if n in allowed and _CODES[need.operation] not in allowed[n]]
     if not lacking:
         return
-    right = missing_right(getattr(config, client), operation, "topic", lacking[0])
+    right = missing_right(getattr(config, need.client), need.operation, "topic", lacking[0])
     what, _, command = right.partition("; ")
     others = f" (and to {some(lacking[1:])})" if lacking[1:] else ""
-    say = problem if serious else warning
-    yield say(f"{what}{others}: such topics {consequence}", command, lacking)
+    say = problem if need.serious else warning
+    yield say(f"{what}{others}: such topics {need.consequence}", command, lacking)
 
 
 @check("rights-cluster", Scope.FLOW, "rights to the clusters that our clients need and lack")

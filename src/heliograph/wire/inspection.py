@@ -8,22 +8,26 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeQuorumRequest
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
+from kafka.protocol.metadata import ApiVersionsRequest
 
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.connection import Connection
 from heliograph.wire.errors import check
 from heliograph.wire.rights import denied, missing_right
 
-__all__ = ["Clock", "broker_settings", "controller_clock", "release", "round_trip"]
+__all__ = ["Clock", "broker_settings", "controller_clock", "features", "release", "round_trip"]
 
 _BROKER_RESOURCE = 4
 _METADATA_TOPIC = "__cluster_metadata"
 #: The first DescribeQuorum version that tells times (KIP-836).
 _QUORUM_WITH_TIMES = 1
 _API_VERSIONS, _ASKED_AT = 18, 0
+#: The first ApiVersions version that tells features (KIP-584).
+_WITH_FEATURES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,19 @@ def release(versions: Mapping[int, tuple[int, int]]) -> tuple[int, ...]:
     """The oldest release of Kafka that offers these versions of APIs, e.g. (4, 3)."""
     found: tuple[int, ...] = infer_broker_version_from_api_versions(dict(versions))
     return found
+
+
+def features(connection: Connection, timeout: float) -> dict[str, int]:
+    """The features that a cluster has turned on, with their levels; none before Kafka 2.7."""
+    request = ApiVersionsRequest(
+        client_software_name="heliograph", client_software_version=version("heliograph")
+    )
+    _, newest = connection.versions.get(request.API_KEY, (0, 0))
+    if newest < _WITH_FEATURES:
+        return {}
+    response = connection.request(request, timeout, version=_WITH_FEATURES)
+    check(response.error_code, f"asking {connection.address} for its features")
+    return {f.name: f.max_version_level for f in response.finalized_features or ()}
 
 
 def round_trip(connection: Connection, timeout: float, times: int = 5) -> float:

@@ -289,6 +289,23 @@ def test_nothing_is_said_of_what_is_healthy():
     assert said(Scope.FLOW, flow()) == {}
 
 
+def test_what_is_there_is_told_too():
+    told = {f.check: f.said for f in judged(Scope.FLOW, "A->B", flow())}
+    assert told["rights-topics"].text == (
+        "our clients have all that they need: on A Read, DescribeConfigs of 1 topic;"
+        " on B Write, Read, DescribeConfigs, AlterConfigs of 1 topic"
+    )
+    inner, outer = "INNER://a.example:19092", "OUTER://198.51.100.1:9093"
+    first = replace(broker(0), others={inner: "", outer: "timed out"})
+    featured = replace(first, reached=replace(first.reached, features={"metadata.version": 30}))
+    facts = cluster(brokers=[featured, broker(1)])
+    told = {f.check: f.said for f in judged(Scope.CLUSTER, "A", facts)}
+    assert told["version"].text == "Kafka 4.3 or newer: metadata.version 30"
+    assert told["advertised"].text == (
+        f"all can be used from here; 2 more for other clients, not reached from here: {outer}"
+    )
+
+
 def test_every_check_says_something_and_what_is_not_known_is_not_checked():
     why = Missing("cluster A cannot be asked")
     nothing = FlowFacts(CONFIG, cluster(), cluster("B"), why, why, why, why, why, why, why)
