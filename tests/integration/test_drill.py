@@ -219,6 +219,10 @@ def test_a_drill_finds_wrong_starts(day):
     [run] = store.at(place).runs
     store.write([Entry(place, [Run(run.sequence, run.source, run.target + 1)], shift=True)])
     flow.trim(flow.target, TopicPartition(payments, 0), 10)
+    # A topic that the mirror has not begun.
+    late = orders.replace("orders", "late")
+    groups.create(flow.source, late, 2)
+    flow.write(late, [b"0"])
     before = day.state()
 
     code, said = day.drill("--sample", "10")
@@ -232,6 +236,7 @@ def test_a_drill_finds_wrong_starts(day):
         " 1700000000009)",
         "drill.skips": f"group deleted would skip 5 at {payments}-0: a gap of 5 offsets from its"
         " place on: deleted",
+        "drill.not-mirrored": f"nothing of {late}-0 is on B yet",
         "drill.group-ahead": f"group ahead is ahead on B by 5 at {orders}-0: it would stay there"
         " and skip these",
     }
@@ -239,7 +244,8 @@ def test_a_drill_finds_wrong_starts(day):
     fine = next(g for g in said["groups"] if g["group"].endswith("fine"))
     assert [p["outcome"] for p in fine["proofs"]] == ["same record"]
     # Chosen ones only, for people; and the history has both.
-    done = CliRunner().invoke(drill_command, [str(day.path), "--to", "B", "--groups", ".*fine"])
+    chosen = ["--groups", ".*fine", "--topics", orders]
+    done = CliRunner().invoke(drill_command, [str(day.path), "--to", "B", *chosen])
     assert done.exit_code == 0, done.output
     assert "1 start looked at: 1 same record" in done.stdout
     code, history = day.drill("--history")

@@ -192,6 +192,7 @@ class _Run:
                 self._judge_start(name, start)
             if not plan.source.healthy:
                 self._find_silent(plan)
+            self._find_unbegun(plan)
             for what, only in (("topics", self._wish.topics), ("groups", self._wish.groups)):
                 if only is not None:
                     self._notes.append(f"only {what} that match {only.pattern}")
@@ -235,6 +236,16 @@ class _Run:
                 self._find(
                     "drill.skips", f"group {shown(name)} would skip {s.skips:,} at {p}: {s.note}"
                 )
+
+    def _find_unbegun(self, plan: FailoverPlan) -> None:
+        unbegun = [p.partition for p in plan.risk.behind if p.target_end < 0]
+        if unbegun:
+            more = f" and of {len(unbegun) - 1} more partitions" if unbegun[1:] else ""
+            self._find(
+                "drill.not-mirrored", f"nothing of {unbegun[0]}{more} is on"
+                f" {self._config.flow.target} yet",
+                "wait for the mirror; 'heliograph status' says what it waits for",
+            )  # fmt: skip
 
     def _find_silent(self, plan: FailoverPlan) -> None:
         source, silent = self._config.flow.source, plan.source.silent
