@@ -7,6 +7,7 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,6 +63,8 @@ class Clusters:
 
     def __init__(self):
         self.ends = {"A": {}, "B": {}}
+        #: Last stable offsets, where they are not the ends.
+        self.stable = {}
         self.starts = {}
         self.ledgers = {}
         self.away = set()
@@ -92,14 +95,15 @@ class Clusters:
 class Ends:
     """Takes the place of an EndsQuery."""
 
-    def __init__(self, clusters, client):
+    def __init__(self, clusters, client, *, read_committed=False):
         self._clusters, self._alias = clusters, client.alias
+        self._stable = clusters.stable if read_committed else {}
         self.found, self.changed, self.silent = {}, set(), {}
 
     def ask(self, _metadata, partitions, _leave_out=()):
         away = self._alias in self._clusters.away
         self.silent = {0: ConnectionFailed(f"{self._alias} is down")} if away else {}
-        known = self._clusters.ends[self._alias]
+        known = self._clusters.ends[self._alias] | self._stable
         old = self.found
         self.found = {} if away else {p: known.get(p, 0) for p in partitions}
         self.changed = {p for p, _ in old.items() ^ self.found.items()}
@@ -108,7 +112,7 @@ class Ends:
 class World:
     """A flow A->B with its monitor, and a clock of our own."""
 
-    def __init__(self, monkeypatch, topics=1, partitions=2, others=()):
+    def __init__(self, monkeypatch, topics=1, partitions=2, others=(), committed=False):
         self.clusters = Clusters()
         self.bus = EventBus()
         names = [*(f"t{n:03}" for n in range(topics)), *others]
@@ -126,7 +130,8 @@ class World:
             waiting={}, held=frozenset(), paused_topics={}, guards={}, moves=dict,
             is_standby=False,
             config=SimpleNamespace(
-                isolation_level="read_uncommitted", source_client="A", target_admin="B",
+                isolation_level="read_committed" if committed else "read_uncommitted",
+                source_client="A", target_admin="B",
                 stalled_after_seconds=60.0,
             ),
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
@@ -135,7 +140,7 @@ class World:
             context=None, ledger=SimpleNamespace(store=self.clusters, rehearsals=self.rehearsals),
         )  # fmt: skip
         monkeypatch.setattr(module, "policy_from", lambda _: DefaultReplicationPolicy())
-        monkeypatch.setattr(module, "EndsQuery", lambda c, **_: Ends(self.clusters, c))
+        monkeypatch.setattr(module, "EndsQuery", partial(Ends, self.clusters))
         monkeypatch.setattr(module, "timestamps_at", self.clusters.timestamps_at)
         monkeypatch.setattr(admin, "list_offsets", self.clusters.starts_of)
         monkeypatch.setattr(time, "time", lambda: self.clusters.now)
@@ -177,6 +182,18 @@ def test_heartbeats_are_not_at_risk_and_what_was_not_begun_is(monkeypatch):
     assert (at_risk.records, at_risk.topics, at_risk.unmeasured) == (6, 1, 0)
     noted = world.monitor.seen()
     assert (noted.ends, noted.begins, noted.records) == ({topic: 10}, {topic: 4}, 6)
+
+
+def test_what_is_in_an_open_transaction_is_at_risk_and_no_lag(monkeypatch):
+    world = World(monkeypatch, committed=True)
+    p = world.parts[0]
+    world.clusters.stable[p] = 4
+    world.write(p, 10)
+    world.mirror(p, 4)
+    found = world.measure()
+    assert found.lag_records == 0
+    assert (found.at_risk.records, found.at_risk.topics) == (6, 1)
+    assert world.monitor.seen().ends == {p: 10}
 
 
 def test_the_direction_that_is_not_needed_puts_nothing_at_risk(world):
