@@ -557,6 +557,9 @@ class FlowMonitor:
 
     def _canary_snapshot(self, now: float) -> CanarySnapshot | None:
         reading = self._canary
+        if self._suspended or self._runtime.stands_by:
+            # Nobody follows the probe any more: it is not late.
+            reading = replace(reading, waiting_since=0.0)
         latency = reading.latency(now)
         if latency is None:
             return None

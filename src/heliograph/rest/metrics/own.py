@@ -80,6 +80,7 @@ def add_flow(series: Series, flow: FlowSnapshot) -> None:
         series.add(t.CANARY_LATENCY, canary.latency_seconds, name)
         series.add(t.CANARY_SKEW, canary.skew_seconds, name)
         series.add(t.CANARY_LOST, canary.lost, name)
+        series.add(t.CANARY_OVERDUE, canary.overdue, name)
         series.add(t.CANARY_SEEN, canary.seen_at or None, name)
 
 

@@ -132,6 +132,11 @@ CANARY_SKEW = _gauge(
     "canary_skew_seconds", "flow", "This machine's clock minus the one that stamps the probes."
 )
 CANARY_LOST = _counter("canary_lost", "flow", "Probes that did not arrive within 30 s.")
+CANARY_OVERDUE = _gauge(
+    "canary_overdue", "flow",
+    "1 while a probe has been on its way for more than 30 s, or a cluster does not answer for as"
+    " long; else 0.",
+)  # fmt: skip
 CANARY_SEEN = _gauge(
     "canary_seen_timestamp_seconds", "flow", "When the last probe was seen on the target."
 )
