@@ -174,6 +174,23 @@ def test_other_people_s_text_does_nothing_to_the_terminal():
     assert not bad, ascii(text)
 
 
+@pytest.mark.parametrize("command", ["status", "top", "events", "pause", "resume", "restart"])
+def test_every_command_prints_a_table_json_and_yaml(open_to_all, command):
+    commands = command in {"pause", "resume", "restart"}
+    about = ("--flow", BACK, "--yes", "--dry-run") if commands else ()
+    told = {}
+    for form in ("table", "json", "yaml"):
+        done = run(command, open_to_all.url, *about, "-o", form)
+        assert (done.exit_code, done.stderr) == (0, ""), done.exception
+        told[form] = done.stdout
+    assert BACK in told["table"]
+    # Events are one document each.
+    many = command == "events"
+    as_json = [json.loads(x) for x in (told["json"].splitlines() if many else [told["json"]])]
+    as_yaml = list(yaml.safe_load_all(told["yaml"]))
+    assert [found.keys() for found in as_yaml] == [found.keys() for found in as_json]
+
+
 # -- logging in -----------------------------------------------------------------------------------
 
 
@@ -239,9 +256,11 @@ def test_what_is_no_address_is_refused(url):
 # -- events ---------------------------------------------------------------------------------------
 
 
-def test_events_as_text_json_and_yaml(served, tmp_path):
+def test_events_as_table_json_and_yaml(served, tmp_path):
     at = (served.url, "--token-file", token(served, tmp_path, "viewer"))
     text = run("events", *at).stdout
+    assert run("events", *at, "-o", "table").stdout == text
+    assert run("events", *at, "-o", "text").stdout == text, "as it was called before"
     assert "WARNING us-east->eu-west payments.settled-7 [partition.stalled]" in text
     told = [json.loads(line) for line in run("events", *at, "-o", "json").stdout.splitlines()]
     numbers = [event["sequence"] for event in told]
