@@ -331,7 +331,7 @@ class SyntheticMirror:
             runs = int((now - self._began) / interval)
             return JobSnapshot(
                 f"{text} {name}", interval, part, ran, ran + interval, 0.04, error, {}, runs,
-                runs if error else 0, 0.04 * runs,
+                runs if error else 0, 0.04 * runs, 0.01, 0.3,
             )  # fmt: skip
 
         denied = (

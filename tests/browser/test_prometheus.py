@@ -36,6 +36,7 @@ needs_prometheus = pytest.mark.skipif(
 S = 'strimzi_io_kind=~"KafkaMirrorMaker2",strimzi_io_cluster="heliograph"'
 POD = 'namespace="kafka",pod=~"heliograph-mirrormaker2-.+",container="heliograph-mirrormaker2"'
 M = "kafka_connect_mirror_mirrorsourceconnector"
+CHECKPOINTS = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
 SPANS = [
     f"{M}_{what}_ms{end}" for what in ("record_age", "replication_latency")
     for end in ("", "_avg", "_min", "_max")
@@ -52,8 +53,10 @@ STRIMZI = [
     f"sum({M}_record_rate{{{S}}})",
     f"sum({M}_byte_rate{{{S}}})",
     *(f"sum({name}{{{S}}}) by (partition, topic)" for name in SPANS),
-    "sum by (source, target, topic, partition, group)"
-    f" (kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms{{{S}}})",
+    *(
+        f"sum by (source, target, topic, partition, group) ({CHECKPOINTS}{end}{{{S}}})"
+        for end in ("", "_avg", "_min", "_max")
+    ),
     f"sum(jvm_memory_used_bytes{{{S}}}) by (kubernetes_pod_name)",
     f"sum(jvm_threads_current{{{S}}}) by (kubernetes_pod_name)",
     f"sum(rate(jvm_gc_collection_seconds_sum{{{S}}}[5m])) by (kubernetes_pod_name)",

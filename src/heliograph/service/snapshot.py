@@ -200,7 +200,8 @@ class JobSnapshot:
         error: why the last run failed; empty if it did not.
         details: what the last run said of single subjects, e.g. why a group is not synced.
         runs: how often it ran since its part was started; ``failures`` how often it failed;
-            ``took_total_seconds`` how long all of it took.
+            ``took_total_seconds`` how long all of it took, ``took_least_seconds`` and
+            ``took_most_seconds`` the shortest and the longest run.
     """
 
     description: str
@@ -214,6 +215,8 @@ class JobSnapshot:
     runs: int = 0
     failures: int = 0
     took_total_seconds: float = 0.0
+    took_least_seconds: float = 0.0
+    took_most_seconds: float = 0.0
 
     @classmethod
     def of(cls, status: JobStatus, part: str = COPYING) -> JobSnapshot:
@@ -221,7 +224,8 @@ class JobSnapshot:
         return cls(
             status.description, status.interval_seconds, part, status.last_run, status.next_run,
             status.took_seconds, status.last_error, MappingProxyType(dict(status.details)),
-            status.runs, status.failures, status.took_total_seconds,
+            status.runs, status.failures, status.took_total_seconds, status.took_least_seconds,
+            status.took_most_seconds,
         )  # fmt: skip
 
 

@@ -205,8 +205,12 @@ def _copies(records, last=5):
 def test_mm2_names_and_labels():
     copies = {TopicPartition("orders", 0): _copies(3, 7), TopicPartition("orders", 1): _copies(4)}
     counts = Counts(age=SpanValues(1, 1, 1, 40, 4), latency=SpanValues(1, 1, 1, 100, 4))
-    jobs = (JobSnapshot("emitting checkpoints for A->B", 2.0, CHECKPOINTS, took_seconds=0.2,
-                        runs=4, took_total_seconds=2.0),)  # fmt: skip
+    jobs = (
+        JobSnapshot("emitting checkpoints for A->B", 2.0, CHECKPOINTS, took_seconds=0.2, runs=4,
+                    took_total_seconds=2.0, took_least_seconds=0.125, took_most_seconds=1.25),
+        JobSnapshot("syncing group offsets of A->B", 2.0, CHECKPOINTS, took_seconds=0.0625, runs=2,
+                    took_total_seconds=0.125, took_least_seconds=0.0625, took_most_seconds=0.0625),
+    )  # fmt: skip
     groups = tuple(GroupSnapshot(f"g{n}", {}, lag=n) for n in range(5))
     found = asked(flow(
         [topic("orders", 60)], copies=copies, counts=counts, pending=4, free_bytes=77,
@@ -225,6 +229,8 @@ def test_mm2_names_and_labels():
     }  # fmt: skip
     assert set(named(found, latency).values()) == {200}
     assert set(named(found, f"{latency}_avg").values()) == {500}
+    assert set(named(found, f"{latency}_min").values()) == {125}
+    assert set(named(found, f"{latency}_max").values()) == {1250}
     connector = "A->B.MirrorSourceConnector"
     task = {"connector": f'"{connector}"', "task": "0"}
     assert value(found, "kafka_connect_source_task_source_record_active_count", **task) == 4

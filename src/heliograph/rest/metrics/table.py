@@ -171,20 +171,22 @@ MM2_RECORD_COUNT = _mm2(f"{_SOURCE}_record_count", _PLACE, "Records written; top
 MM2_BYTE_COUNT = _mm2(f"{_SOURCE}_byte_count", _PLACE, "Bytes written.")
 MM2_RECORD_RATE = _mm2(f"{_SOURCE}_record_rate", _PLACE, "Records a second, lately.")
 MM2_BYTE_RATE = _mm2(f"{_SOURCE}_byte_rate", _PLACE, "Bytes a second, lately.")
+_SPANS = (("", ""), ("_min", ", least"), ("_max", ", most"), ("_avg", ", average"))
 MM2_AGE = [
     _mm2(f"{_SOURCE}_record_age_ms{end}", _PLACE, f"Age of records when they are read{what}.")
-    for end, what in (("", ""), ("_min", ", least"), ("_max", ", most"), ("_avg", ", average"))
+    for end, what in _SPANS
 ]
 MM2_LATENCY = [
     _mm2(f"{_SOURCE}_replication_latency_ms{end}", _PLACE,
          f"Age of records when they are on the target{what}.")
-    for end, what in (("", ""), ("_min", ", least"), ("_max", ", most"), ("_avg", ", average"))
+    for end, what in _SPANS
 ]  # fmt: skip
 _CHECKPOINTS = "connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
-MM2_CHECKPOINT = _mm2(
-    _CHECKPOINTS, f"{_PLACE} group", "How long it takes to write checkpoints and to sync groups."
-)
-MM2_CHECKPOINT_AVERAGE = _mm2(f"{_CHECKPOINTS}_avg", f"{_PLACE} group", "The same on average.")
+MM2_CHECKPOINT = [
+    _mm2(f"{_CHECKPOINTS}{end}", f"{_PLACE} group",
+         f"How long it takes to write checkpoints and to sync groups{what}.")
+    for end, what in _SPANS
+]  # fmt: skip
 
 
 class Twin(NamedTuple):
