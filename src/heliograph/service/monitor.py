@@ -529,6 +529,7 @@ class FlowMonitor:
             quarantined=self._quarantined,
             events=MappingProxyType(dict(self.events.counts)),
             told_offsets=MappingProxyType(dict(self.events.told_offsets)),
+            skipped=MappingProxyType(dict(self.events.skipped)),
             owns=self._runtime.holds,
             progressed_at=self._progressed_at,
             counts=counts,

@@ -95,6 +95,7 @@ def test_a_flow_in_numbers():
         [topic("orders", 60)], lag_seconds=6.0, quarantined=2, counts=counts, copied_records=70,
         copied_bytes=800, pending=11, free_bytes=1 << 20, rounds=9, failed_rounds=2,
         told_offsets={"source.data-loss": 12, "target.foreign": 3, "source.truncated": 1},
+        skipped={"heliograph.on.data.loss=continue": 7},
         events={"source.data-loss": 1}, ledger_runs=40, ledger_end=900, progressed_at=8.5,
         canary=CanarySnapshot(0.25, -0.5, 3, 9.5, overdue=True),
         at_risk=RiskSnapshot(60, 1, 6.0, 2, 4.5), rto_seconds=7.25, rto_measured_at=3.0,
@@ -124,6 +125,11 @@ def test_a_flow_in_numbers():
     assert value(found, "heliograph_rounds_total", **f, outcome="failed") == 2
     assert value(found, "heliograph_event_offsets_total", **f, code="source.truncated") == 1
     assert value(found, "heliograph_groups", **f, ready="yes") == 1
+    skipped = named(found, "heliograph_skipped_records_total")
+    assert {dict(labels)["policy"]: number for labels, number in skipped.items()} == {
+        "heliograph.on.data.loss=continue": 7, "heliograph.on.truncation=continue": 0,
+        "heliograph.on.refused=quarantine": 2,
+    }  # fmt: skip
     job = {**f, "job_name": "syncing ACLs"}
     assert value(found, "heliograph_job_failures_total", **job) == 3
     assert value(found, "heliograph_job_failing", **job) == 1

@@ -108,9 +108,16 @@ RESUMES = _counter("resumes", "flow", "How often a partition had to be copied on
 THROTTLED = _counter("throttled_seconds", "flow", "How long quotas made partitions wait, summed.")
 ROUNDS = _counter("rounds", "flow outcome", "Rounds of leases that have ended.")
 LOST = _counter(
-    "lost_records", "flow", "Source offsets that were deleted before they could be mirrored."
-)
+    "lost_records", "flow",
+    "Source offsets that were deleted before they could be mirrored, as told by events, whether the"
+    " partition stands (heliograph.on.data.loss=fail) or goes on.",
+)  # fmt: skip
 QUARANTINED = _counter("quarantined_records", "flow", "Records that were set aside.")
+SKIPPED = _counter(
+    "skipped_records", "flow policy",
+    "Source offsets that a flow went on past because a setting lets it: deleted before they were"
+    " mirrored, lost by the source after that, or set aside.",
+)  # fmt: skip
 FOREIGN = _counter(
     "foreign_records", "flow", "Target offsets of stretches in which somebody else has written."
 )
