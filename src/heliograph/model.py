@@ -272,7 +272,9 @@ class PartitionEvent:
     """Something that an operator must hear of once, whatever the policy made of it.
 
     ``first`` and ``until`` are the source offsets [first, until) that it is about (-1: none), on
-    the target if ``code`` begins with ``target.``.
+    the target if ``code`` begins with ``target.``. ``policy`` is the setting by which the flow goes
+    on all the same, ``heliograph.on.data.loss=continue``; empty if no setting decides that, and
+    while the partition stands.
     """
 
     flow: str
@@ -282,3 +284,4 @@ class PartitionEvent:
     first: int = -1
     until: int = -1
     at: float = 0.0
+    policy: str = ""

@@ -32,7 +32,7 @@ from heliograph.rest.app import RestApp
 from heliograph.rest.credentials import hash_password, new_token
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.server import RestServer
-from heliograph.rest.settings import Limits, Listener, RestSettings, Role
+from heliograph.rest.settings import Limits, Listener, MetricsSettings, RestSettings, Role
 from heliograph.service.events import EngineEvent, EventBus, FlowEvent, JobEvent
 from heliograph.service.history import STEP_SECONDS, History
 from heliograph.service.snapshot import (
@@ -331,7 +331,7 @@ class SyntheticMirror:
             runs = int((now - self._began) / interval)
             return JobSnapshot(
                 f"{text} {name}", interval, part, ran, ran + interval, 0.04, error, {}, runs,
-                runs if error else 0, 0.04 * runs,
+                runs if error else 0, 0.04 * runs, 0.01, 0.3,
             )  # fmt: skip
 
         denied = (
@@ -510,10 +510,13 @@ def main():
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=900.0)
     parser.add_argument("--logins", action="store_true")
+    parser.add_argument("--metrics-partitions", action="store_true",
+                        help="as heliograph.metrics.partitions=true")  # fmt: skip
     asked = parser.parse_args()
     mirror = SyntheticMirror(asked.partitions)
     mirror.stage.pace = 1.5
-    with synthetic_server(mirror, logins=asked.logins, port=asked.port) as served:
+    metrics = MetricsSettings(partitions=asked.metrics_partitions)
+    with synthetic_server(mirror, logins=asked.logins, port=asked.port, metrics=metrics) as served:
         print(f"{served.url}/dashboard/ {served.users} {served.tokens}", flush=True)
         time.sleep(asked.seconds)
 

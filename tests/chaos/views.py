@@ -4,7 +4,8 @@ A view is asked again and again in a thread of its own, and keeps all that it wa
 `Told.claims` is what it says is wrong, one sentence each, in words that are the same for all views:
 
     A->B paused               A->B orders-3 stalled       A->B job failing
-    A->B topic orders paused  A->B lag not known          Spark starting
+    A->B topic orders paused  A->B lag not known          A->B canary lost
+    Spark starting
 
 What a view cannot say it does not have: metrics have no reasons, the dashboard's overview names
 five partitions and counts the others.
@@ -220,6 +221,9 @@ def claims_of_metrics(series):
     for labels, value in series.get("heliograph_unmeasured_partitions", ()):
         if value and states.get(labels["flow"]) in FINE:
             claims.add(f"{labels['flow']} lag not known")
+    for labels, value in series.get("heliograph_canary_overdue", ()):
+        if value and states.get(labels["flow"]) in FINE:
+            claims.add(f"{labels['flow']} canary lost")
     for labels, value in series.get("heliograph_engine_state", ()):
         if value and labels["state"] != "ready":
             claims.add(f"Spark {labels['state']}")
@@ -261,7 +265,9 @@ def _metric_words(series, claims):
             f'{name.removeprefix("heliograph_")}{{state="{labels["state"]}"}} {value:g}'
             for labels, value in series.get(name, ()) if value and wanted(labels["state"])
         ]  # fmt: skip
-    for name in ("heliograph_paused_topics", "heliograph_unmeasured_partitions"):
+    for name in (
+        "heliograph_paused_topics", "heliograph_unmeasured_partitions", "heliograph_canary_overdue",
+    ):  # fmt: skip
         total = sum(value for _, value in series.get(name, ()))
         told += [f"{name.removeprefix('heliograph_')} {total:g}"] if total else []
     jobs = sum(value for _, value in series.get("heliograph_job_failing", ()))

@@ -11,12 +11,17 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Offset
 from mirroring import wait_for
+from prometheus_client.parser import text_string_to_metric_families
 
 from heliograph.config.properties import dump
+from heliograph.rest.metrics import table
 
 #: As `heliograph`, but a loop hangs after 5 seconds, not after 120.
 IMPATIENT = """
@@ -62,14 +67,28 @@ class Service:
         ]
         return int(found[1])
 
-    def ask(self, path, method="GET", body=None):
+    def ask_text(self, path, method="GET", body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"Content-Type": "application/json"} if body else {}
         connection.request(method, path, json.dumps(body) if body else None, headers)
         answer = connection.getresponse()
         text = answer.read()
         connection.close()
-        return answer.status, json.loads(text)
+        return answer.status, text.decode()
+
+    def ask(self, path, method="GET", body=None):
+        status, text = self.ask_text(path, method, body)
+        return status, json.loads(text)
+
+    def metrics(self):
+        """The names of metrics that have a series; of flows only A->B counts."""
+        status, text = self.ask_text("/metrics")
+        assert status == 200
+        return {
+            sample.name.removesuffix("_sum") if family.type == "summary" else sample.name
+            for family in text_string_to_metric_families(text) for sample in family.samples
+            if sample.labels.get("flow", "A->B") == "A->B"
+        }  # fmt: skip
 
     @property
     def jvm(self):
@@ -82,6 +101,16 @@ class Service:
         self.process.communicate()
 
 
+#: Metrics that this mirror has no series of, and why.
+NOT_HERE = {
+    table.CERTIFICATE: "neither cluster nor REST API uses TLS",
+    table.RTO_SECONDS: "it was never failed over, nor was that rehearsed",
+    table.RTO_MEASURED: "the same",
+    table.REHEARSAL_OK: "the same",
+    table.EVENT_OFFSETS: "no event has told of offsets: nothing was lost, and nobody else wrote",
+}
+
+
 @pytest.fixture
 def service(lab, mirroring, topic_name, tmp_path):
     mirroring.create(topic_name)
@@ -91,11 +120,19 @@ def service(lab, mirroring, topic_name, tmp_path):
         tmp_path, clusters="A, B", **factors, **{
             "A.bootstrap.servers": lab["A"].bootstrap, "B.bootstrap.servers": lab["B"].bootstrap,
             "A->B.enabled": "true", "A->B.topics": topic_name, "replication.factor": "1",
-            "heliograph.rest.changes": "true",
+            "heliograph.rest.changes": "true", "heliograph.metrics.partitions": "true",
         },
     )  # fmt: skip
     yield made
     made.close()
+
+
+def commit(mirroring, topic, offset):
+    """A group that has read so far; it stays without members."""
+    address = {"bootstrap.servers": mirroring.lab["A"].bootstrap, "group.id": f"reads-{topic}"}
+    consumer = Consumer({**address, "enable.auto.commit": False})
+    consumer.commit(offsets=[Offset(topic, 0, offset)], asynchronous=False)
+    consumer.close()
 
 
 def test_a_mirror_as_a_service(service, mirroring, topic_name):
@@ -108,9 +145,27 @@ def test_a_mirror_as_a_service(service, mirroring, topic_name):
 
     wait_for(lambda: hears("READY=1"), 300)
     assert told[-1] == "STATUS=mirroring A->B" or "WATCHDOG=1" in told
-    mirroring.write(topic_name, [b"%d" % n for n in range(2000)])
-    wait_for(lambda: len(mirroring.seen(topic_name)) == 2000)
+    live = []
+
+    def mirrored(count):
+        live.append(service.ask("/health/live")[0])
+        return len(mirroring.seen(topic_name)) == count
+
+    for n in range(1, 6):
+        mirroring.write(topic_name, [b"%d" % n for n in range(2000)])
+        mirrored(0)
+        commit(mirroring, topic_name, 1000 * n)
+    wait_for(lambda: mirrored(10_000))
+    assert set(live) == {200}, "it was busy, not stuck"
     wait_for(lambda: service.ask("/health/ready")[0] == 200)
+    # The names are those of a real mirror: its jobs, probes and measurements have to run once.
+    absent = {metric.name for metric in NOT_HERE}
+    expected = {metric.name for metric in table.TABLE} - absent
+    with suppress(AssertionError):
+        wait_for(lambda: service.metrics() >= expected)
+    served = service.metrics()
+    assert sorted(expected - served) == []
+    assert sorted(served & absent) == []
     assert service.ask("/health/live") == (200, {"status": "live", "stuck": []})
     told.clear()
     wait_for(lambda: hears("WATCHDOG=1"))
@@ -124,7 +179,7 @@ def test_a_mirror_as_a_service(service, mirroring, topic_name):
     )  # fmt: skip
     size = spark.stat().st_size
     mirroring.write(topic_name, [b"more"])
-    wait_for(lambda: len(mirroring.seen(topic_name)) == 2001)
+    wait_for(lambda: len(mirroring.seen(topic_name)) == 10_001)
     assert " INFO " not in spark.read_bytes()[size:].decode()
 
     # Its JVM hangs: neither gone nor failing, it just does not answer any more.

@@ -60,6 +60,7 @@ def test_f12_by_default_the_partition_stops_and_names_what_is_gone(flow, topic_n
     assert "before they were mirrored: [10, 15)" in receipt.error
     assert "heliograph.on.data.loss=continue" in receipt.error
     assert codes(events) == [("source.data-loss", 10, 15)]
+    assert events[0].policy == "", "it does not go on"
     assert flow.values(topic_name) == numbered(10)
 
 
@@ -76,6 +77,7 @@ def test_f12_continue_tells_of_the_gap_and_translates_across_it(
     assert receipt.error == ""
     assert codes(events) == [("source.data-loss", 10, 15)]
     assert "copying goes on at 15" in events[0].text
+    assert events[0].policy == "heliograph.on.data.loss=continue"
     assert flow.values(topic_name) == numbered(10) + numbered(10, "late")[5:]
     shift = 0 if filled else -5
     rows = [(n, n) for n in range(10)] + [(n, n + shift) for n in range(15, 20)]

@@ -29,7 +29,7 @@ _PAGE = 1000
 @click.option("--level", type=click.Choice(_LEVELS), default="info", show_default=True,
               help="Only events of this level, and worse ones.")  # fmt: skip
 @click.option("--flow", help="Only events of this flow, e.g. 'A->B'.")
-@output_option("text", "json", "yaml")
+@output_option("table", "json", "yaml", "text", text="text: the same as table, a line an event.")
 def events_command(
     find_mirror: Any, follow: bool, after: int, level: str, flow: str | None, output: str
 ) -> None:
@@ -72,7 +72,7 @@ def _all(client: RestClient, after: int, *, follow: bool) -> Generator[dict[str,
 
 
 def _show(event: dict[str, Any], output: str) -> None:
-    if output != "text":
+    if output in {"json", "yaml"}:
         echo_document(event, output, lines=True)
     elif "missed" in event:
         click.echo(f"{event['missed']} earlier event(s) are not kept any more", err=True)

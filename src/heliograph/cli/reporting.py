@@ -28,7 +28,7 @@ from heliograph.cli.flows import Command, output_option
 from heliograph.cli.log_file import LogFile
 from heliograph.cli.logs import LogSettings
 from heliograph.config.secrets import redact_text
-from heliograph.model import PartitionEvent
+from heliograph.model import PartitionEvent, PartitionState
 from heliograph.service.events import (
     EngineEvent,
     Event,
@@ -49,6 +49,7 @@ from heliograph.service.snapshot import (
     FlowSnapshot,
     FlowState,
     MirrorSnapshot,
+    PartitionSnapshot,
     summary,
     to_json,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "roll_up",
     "status_options",
     "table",
+    "topics_that_rest",
     "worst_first",
 ]
 
@@ -435,7 +437,10 @@ def _status_lines(flow: FlowSnapshot) -> list[str]:
 
 
 def details(flow: FlowSnapshot) -> list[str]:
-    """Why the flow is not running, the worst partitions, and the topics furthest behind."""
+    """Why the flow is not running, the worst partitions, and the topics furthest behind.
+
+    A partition that waits for what is said of its flow or topic is not named again.
+    """
     lines = []
     seen = set()
     for name, life in (("", flow.life), *flow.parts.items()):
@@ -443,7 +448,11 @@ def details(flow: FlowSnapshot) -> list[str]:
             seen.add((life.state, life.reason))
             again = f", tried again at {moment(life.next_try)}" if life.next_try else ""
             lines.append(f"{f'{name} ' if name else ''}{life.state}{again}: {life.reason}")
-    troubled = flow.troubled
+    resting = topics_that_rest(flow)
+    lines += resting[:_SHOWN]
+    if len(resting) > _SHOWN:
+        lines.append(f"{len(resting) - _SHOWN} more topics are paused; -o json lists them")
+    troubled = [p for p in flow.troubled if not _waits_for(p, flow)]
     for p in troubled[:_SHOWN]:
         again = f", tried again at {moment(p.next_try)}" if p.next_try else ""
         lines.append(f"{p.name} {p.state} since {moment(p.since)}{again}: {p.reason}")
@@ -455,6 +464,20 @@ def details(flow: FlowSnapshot) -> list[str]:
         more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
         lines.append(f"behind: {', '.join(worst)}{more}")
     return lines
+
+
+def topics_that_rest(flow: FlowSnapshot) -> list[str]:
+    """Each topic that was paused, with the reason."""
+    return [f"topic {topic} {why}" for topic, why in sorted(flow.paused_topics.items())]
+
+
+def _waits_for(p: PartitionSnapshot, flow: FlowSnapshot) -> bool:
+    """Whether a partition waits because its flow or its topic does."""
+    if p.state is not PartitionState.WAITING:
+        return False
+    reasons = {life.reason for life in (flow.life, *flow.parts.values())}
+    reasons |= {flow.paused_topics.get(p.topic, "")}
+    return any(reason and p.reason.endswith(reason) for reason in reasons)
 
 
 def _failing_jobs(flow: FlowSnapshot) -> list[str]:

@@ -13,16 +13,26 @@ from rich.text import Text
 from heliograph.cli.documents import echo_document
 from heliograph.cli.flows import console_for_tables, output_option
 from heliograph.cli.read_back import flow_of, time_of
-from heliograph.cli.reporting import BAD_STATES, colour, copies, details, flow_table, risks
+from heliograph.cli.reporting import (
+    BAD_STATES,
+    colour,
+    copies,
+    details,
+    flow_table,
+    risks,
+    roll_up,
+    topics_that_rest,
+)
 from heliograph.cli.watched import Watched, mirror_argument
 from heliograph.errors import StartError
 from heliograph.service.at_risk import recovery_words, risk_words
-from heliograph.service.snapshot import FlowSnapshot, FlowState
+from heliograph.service.snapshot import FlowSnapshot, FlowState, Life
 from heliograph.shown import shown, shown_lines
-from heliograph.units import counted, duration
+from heliograph.units import counted, duration, latency
 
-__all__ = ["problems_of", "status_command", "status_of", "status_table"]
+__all__ = ["canary_words", "problems_of", "status_command", "status_of", "status_table"]
 
+_FINE = {FlowState.RUNNING, FlowState.STANDING_BY}
 #: So many topics that are not mirrored are named to people.
 _NAMED = 5
 
@@ -92,27 +102,63 @@ def problems_of(flow: FlowSnapshot, failing: Sequence[dict[str, Any]]) -> list[s
 
     A flow that another mirror has is healthy here: that one tells how it is.
     """
-    fine = {FlowState.RUNNING, FlowState.STANDING_BY}
-    lives = {"": flow.life} if flow.life.state not in fine else dict(flow.parts)
-    found = [
-        " ".join(filter(None, (name, life.state))) + (f": {life.reason}" if life.reason else "")
-        for name, life in lives.items()
-        if life.state not in fine
-    ]
-    found += [f"{counted(n, 'partition')} {state}" for state, n in flow.states.items()
-              if state in BAD_STATES]  # fmt: skip
-    found += [f"topic {topic} {why}" for topic, why in sorted(flow.paused_topics.items())]
-    if copies(flow) and flow.life.state in fine:
+    found = [f"{words}: {life.reason}" if life.reason else words for words, life in _not_fine(flow)]
+    found += _of_partitions(flow)
+    found += topics_that_rest(flow)
+    if copies(flow) and flow.life.state in _FINE:
         if not flow.measured_at:
             found.append("its lag was not measured yet")
         elif flow.unmeasured:
             found.append(f"the lag of {counted(flow.unmeasured, 'partition')} is not known")
     found += [f"{job['description']}: {job['error']}" for job in failing]
+    return found + _lost_canary(flow)
+
+
+def _not_fine(flow: FlowSnapshot) -> list[tuple[str, Life]]:
+    """The life of the flow if that is not as it should be, else those of its parts that are not."""
+    lives = {"": flow.life} if flow.life.state not in _FINE else dict(flow.parts)
+    return [
+        (" ".join(filter(None, (name, life.state))), life)
+        for name, life in lives.items()
+        if life.state not in _FINE
+    ]
+
+
+def _of_partitions(flow: FlowSnapshot) -> list[str]:
+    return [f"{counted(n, 'partition')} {state}" for state, n in flow.states.items()
+            if state in BAD_STATES]  # fmt: skip
+
+
+def _lost_canary(flow: FlowSnapshot) -> list[str]:
     canary = flow.canary
-    if canary is not None and canary.overdue and flow.life.state is FlowState.RUNNING:
-        waits = duration(canary.latency_seconds or 0.0)
-        found.append(f"canary lost: a probe has been on its way for {waits}")
-    return found
+    if canary is None or not canary.overdue or flow.life.state is not FlowState.RUNNING:
+        return []
+    return [
+        f"canary lost: a probe has been on its way for {duration(canary.latency_seconds or 0.0)}"
+    ]
+
+
+def canary_words(flow: FlowSnapshot) -> str:
+    """How long the last probe took, and how far two clocks differ; empty before the first."""
+    canary = flow.canary
+    if canary is None or canary.latency_seconds is None:
+        return ""
+    said = "".join(_lost_canary(flow)) or f"canary {latency(canary.latency_seconds)}"
+    if canary.skew_seconds is not None:
+        skew = round(canary.skew_seconds, 3)
+        said += f", clock skew {'-' if skew < 0 else ''}{latency(abs(skew))}"
+    return said
+
+
+def _said_above(flow: FlowSnapshot) -> list[str]:
+    """The problems that are in the flow's row, or in the lines below it, already."""
+    row = roll_up(flow).split(", ")
+    lives = [
+        f"{words}: {life.reason}" if life.reason else words
+        for words, life in _not_fine(flow)
+        if life.reason or words in row
+    ]
+    return lives + _of_partitions(flow) + topics_that_rest(flow) + _lost_canary(flow)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -132,13 +178,14 @@ def status_table(status: dict[str, Any], width: int) -> RenderableType:
         if risks(flow):
             at_risk = risk_words(flow, time_of(status["at"]))
             lines.append(f"{flow.flow} {at_risk}; {recovery_words(flow)}")
+        if copies(flow) and (said := canary_words(flow)):
+            lines.append(f"{flow.flow} {said}")
         owner = plain.get("owner")
         if owner:
             text = f"mirrored by host {owner['host']}, pid {owner['pid']}, since {owner['since']}"
             lines.append(f"{flow.flow} {text}")
-    told = "\n".join(lines)
-    # What the lines above do not say already.
-    lines += [text for text in status["problems"] if text.partition(": ")[2] not in told]
+    told = {f"{flow.flow}: {text}" for flow in flows for text in _said_above(flow)}
+    lines += [text for text in status["problems"] if text not in told]
     worst = [colour(flow) for flow in flows]
     verdict = Text("healthy", "green") if status["healthy"] else Text(
         f"not healthy: {counted(len(status['problems']), 'problem')}",

@@ -48,7 +48,8 @@ class JobStatus:
         last_error: why the last run failed; empty if it did not.
         details: what the last run said of single subjects, e.g. why a group is not synced.
         runs: how many have ended; ``failures`` how many of them failed; ``took_total_seconds``
-            how long they lasted in all.
+            how long they lasted in all, ``took_least_seconds`` and ``took_most_seconds`` the
+            shortest and the longest; 0 before the first.
     """
 
     description: str
@@ -61,6 +62,18 @@ class JobStatus:
     runs: int = 0
     failures: int = 0
     took_total_seconds: float = 0.0
+    took_least_seconds: float = 0.0
+    took_most_seconds: float = 0.0
+
+    def ended(self, took_seconds: float) -> None:
+        """A run has ended, with ``last_error`` if it failed."""
+        self.took_seconds = took_seconds
+        self.took_total_seconds += took_seconds
+        least = self.took_least_seconds if self.runs else took_seconds
+        self.took_least_seconds = min(least, took_seconds)
+        self.took_most_seconds = max(self.took_most_seconds, took_seconds)
+        self.runs += 1
+        self.failures += bool(self.last_error)
 
 
 @dataclass(slots=True)
@@ -144,10 +157,8 @@ class Scheduler:
             status.last_error = text
         finally:
             thread.name = "idle worker"
-        took = status.took_seconds = time.monotonic() - started
-        status.took_total_seconds += took
-        status.runs += 1
-        status.failures += bool(status.last_error)
+        took = time.monotonic() - started
+        status.ended(took)
         # A run that failed has mostly waited: no reason to look away for long. What is over is said
         # to be over when the job works again, so that must not take hours.
         failed = bool(status.last_error)

@@ -146,6 +146,7 @@ def _event(fields: dict[str, object]) -> PartitionEvent:
         first=int(made.first),
         until=int(made.until),
         at=float(made.at),
+        policy=str(made.policy),
     )
 
 

@@ -157,11 +157,19 @@ class LeaseState:
         self.free(p, waiting)
 
     def add_event(
-        self, p: PartitionCopy, code: str, text: str, first: int = -1, until: int = -1
+        self,
+        p: PartitionCopy,
+        code: str,
+        text: str,
+        first: int = -1,
+        until: int = -1,
+        policy: str = "",
     ) -> None:
         """Keep an event for the driver and its operators: live, and again in the receipt."""
         flow = self.context.label
-        self.events.append(PartitionEvent(flow, p.source, code, text, first, until, time.time()))
+        self.events.append(
+            PartitionEvent(flow, p.source, code, text, first, until, time.time(), policy)
+        )
 
     def forget_queue(self, p: PartitionCopy) -> None:
         """What was queued will be read again from where the target ends."""

@@ -30,8 +30,8 @@ from heliograph.copy.locating import Locator
 from heliograph.copy.padding import is_padded, pad
 from heliograph.copy.partition import MustWait, Outcome, PartitionCopy, Position, Started
 from heliograph.copy.recount import Recount
-from heliograph.copy.source_divergence import SourceDivergence
-from heliograph.copy.target_divergence import AddEvent, TargetDivergence
+from heliograph.copy.source_divergence import AddEvent, SourceDivergence
+from heliograph.copy.target_divergence import TargetDivergence
 from heliograph.copy.target_log import misplaced, rebased
 from heliograph.errors import PartitionError
 from heliograph.ledger.codec import Acknowledged, Cut, Entry, Epoch, NewEra

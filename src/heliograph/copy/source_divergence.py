@@ -14,7 +14,8 @@ its own in the flow's context:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from heliograph.copy.leader_epochs import Divergence, divergence
 from heliograph.copy.links import Cluster
@@ -32,7 +33,14 @@ from heliograph.wire.metadata import Metadata
 #: A broker that has just started may not know a topic yet.
 _ABSENT_SECONDS = 1.0
 
-AddEvent = Callable[[PartitionCopy, str, str, int, int], None]
+
+class AddEvent(Protocol):
+    """Keeps an event: its partition, code, text, offsets, and the setting by which it goes on."""
+
+    def __call__(
+        self, p: PartitionCopy, code: str, text: str, first: int, until: int, policy: str = ""
+    ) -> None:
+        """Offsets are [first, until), -1 if there are none."""
 
 
 class SourceDivergence:
@@ -284,7 +292,8 @@ class SourceDivergence:
     ) -> None:
         """Add an event, once, and raise PartitionError unless the policy is to continue."""
         if policy == CONTINUE:
-            self._add_event(p, code, f"{text}; {consequence} ({key}={policy})", first, until)
+            setting = f"{key}={policy}"
+            self._add_event(p, code, f"{text}; {consequence} ({setting})", first, until, setting)
             return
         if policy == RESTART_TOPIC:
             hint = (

@@ -163,6 +163,7 @@ class EventBus:
         self._history: deque[Published] = deque(maxlen=history)
         self._counts: dict[str, Counter[str]] = {}
         self._offsets: dict[str, Counter[str]] = {}
+        self._skipped: dict[str, Counter[str]] = {}
         self._seen: dict[PartitionEvent, None] = {}
         self._subscriptions: list[Subscription] = []
         self._sequence = 0
@@ -184,6 +185,9 @@ class EventBus:
                     if event.until > event.first >= 0:
                         offsets = self._offsets.setdefault(event.flow, Counter())
                         offsets[event.code] += event.until - event.first
+                        if event.policy:
+                            skipped = self._skipped.setdefault(event.flow, Counter())
+                            skipped[event.policy] += event.until - event.first
                 new.append(event)
                 self._sequence += 1
                 published = Published(self._sequence, event)
@@ -217,6 +221,11 @@ class EventBus:
         """How many offsets a flow's events were about, by code, where they name any."""
         with self._lock:
             return dict(self._offsets.get(flow, ()))
+
+    def skipped(self, flow: str) -> Mapping[str, int]:
+        """How many offsets a flow went on past, by the setting that let it."""
+        with self._lock:
+            return dict(self._skipped.get(flow, ()))
 
     def knows(self, flow: str) -> bool:
         """Whether there were events of a flow of this name."""
@@ -356,6 +365,11 @@ class FlowEvents:
     def told_offsets(self) -> Mapping[str, int]:
         """How many offsets they were about."""
         return self._bus.told_offsets(self.flow)
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """How many offsets the flow went on past, by the setting that let it."""
+        return self._bus.skipped(self.flow)
 
 
 def level_of(event: Event) -> int:

@@ -542,6 +542,7 @@ class FlowMonitor:
             quarantined=self._quarantined,
             events=MappingProxyType(dict(self.events.counts)),
             told_offsets=MappingProxyType(dict(self.events.told_offsets)),
+            skipped=MappingProxyType(dict(self.events.skipped)),
             owns=self._runtime.holds,
             progressed_at=self._progressed_at,
             counts=counts,
@@ -570,6 +571,9 @@ class FlowMonitor:
 
     def _canary_snapshot(self, now: float) -> CanarySnapshot | None:
         reading = self._canary
+        if self._suspended or self._runtime.stands_by:
+            # Nobody follows the probe any more: it is not late.
+            reading = replace(reading, waiting_since=0.0)
         latency = reading.latency(now)
         if latency is None:
             return None

@@ -200,7 +200,8 @@ class JobSnapshot:
         error: why the last run failed; empty if it did not.
         details: what the last run said of single subjects, e.g. why a group is not synced.
         runs: how often it ran since its part was started; ``failures`` how often it failed;
-            ``took_total_seconds`` how long all of it took.
+            ``took_total_seconds`` how long all of it took, ``took_least_seconds`` and
+            ``took_most_seconds`` the shortest and the longest run.
     """
 
     description: str
@@ -214,6 +215,8 @@ class JobSnapshot:
     runs: int = 0
     failures: int = 0
     took_total_seconds: float = 0.0
+    took_least_seconds: float = 0.0
+    took_most_seconds: float = 0.0
 
     @classmethod
     def of(cls, status: JobStatus, part: str = COPYING) -> JobSnapshot:
@@ -221,7 +224,8 @@ class JobSnapshot:
         return cls(
             status.description, status.interval_seconds, part, status.last_run, status.next_run,
             status.took_seconds, status.last_error, MappingProxyType(dict(status.details)),
-            status.runs, status.failures, status.took_total_seconds,
+            status.runs, status.failures, status.took_total_seconds, status.took_least_seconds,
+            status.took_most_seconds,
         )  # fmt: skip
 
 
@@ -338,7 +342,8 @@ class FlowSnapshot:
         copied_records, copied_bytes: by tasks of this process since it started.
         identical, translated: partitions with the source's own offsets, and the others.
         events: how many events there were of each code; ``told_offsets`` how many offsets these
-            were about, where they name any.
+            were about, where they name any; ``skipped`` how many of these the flow went on past, by
+            the setting that let it: ``heliograph.on.data.loss=continue``.
         owns: whether this mirror has the flow; None if it is not connected.
         progressed_at: when a target was last seen to grow.
         counts: what tasks of this process did since it started; ``copies`` of each partition that
@@ -378,6 +383,7 @@ class FlowSnapshot:
     quarantined: int = 0
     events: Mapping[str, int] = field(default_factory=dict)
     told_offsets: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
     owns: bool | None = None
     progressed_at: float = 0.0
     counts: Counts = field(default_factory=Counts)
@@ -492,7 +498,8 @@ def summary(flow: FlowSnapshot) -> dict[str, Any]:
     topics are in the full snapshot.
     """
     left_out = {
-        "topics", "partitions", "jobs", "groups", "counts", "copies", "told_offsets", "free_bytes",
+        "topics", "partitions", "jobs", "groups", "counts", "copies", "told_offsets", "skipped",
+        "free_bytes",
     }  # fmt: skip
     plain = {
         name: to_json(getattr(flow, name)) for name in _names(FlowSnapshot) if name not in left_out

@@ -454,6 +454,7 @@ def test_events_are_records_for_machines(capsys):
         "level": "warning", "logger": "heliograph.service.events",
         "flow": "A->B", "topic": "orders", "partition": 7,
         "code": "source.data-loss", "text": "removed [5, 9)", "first": 5, "until": 9,
+        "policy": "",
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from heliograph.cli.read_back import flow_of
 from heliograph.cli.rest_client import Login, RestClient
 from heliograph.cli.status import problems_of, status_table
 from heliograph.errors import ConfigError, HeliographError, StartError
+from heliograph.model import PartitionState
 from heliograph.service.at_risk import risk_words
 from heliograph.service.events import FlowEvent
 from heliograph.service.snapshot import (
@@ -28,8 +29,10 @@ from heliograph.service.snapshot import (
     FlowSnapshot,
     FlowState,
     Life,
+    PartitionSnapshot,
     RiskSnapshot,
     summary,
+    to_json,
 )
 
 EVIL = "x\x1b]0;owned\x07\nFORGED \x9b2J\u202e\r"
@@ -154,6 +157,77 @@ def test_what_is_not_known_is_never_0(risk, now, expected):
     assert risk_words(replace(FLOW, at_risk=risk), now) == f"if A died now: {expected}"
 
 
+def table_lines(*flows):
+    """What status prints below its table."""
+    plain = []
+    for flow in flows:
+        troubled = [to_json(p) for p in flow.troubled]
+        plain.append({**summary(flow), "troubled": troubled})
+    problems = [f"{f.flow}: {text}" for f in flows for text in problems_of(f, [])]
+    status = {
+        "mirror": {"url": "http://x", "note": ""}, "healthy": not problems, "problems": problems,
+        "at": "2001-09-09T01:46:42.000Z", "flows": json.loads(json.dumps(plain)),
+    }  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=300).print(status_table(status, 300))
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    # Behind the title, the head, the rule and a row a flow.
+    return [line for line in lines[4 + len(flows) : -1] if line and "died now" not in line]
+
+
+@pytest.mark.parametrize(
+    ("canary", "expected"),
+    [
+        (CanarySnapshot(0.003, -0.002, 0, 1.0), ["canary 3 ms, clock skew -2 ms"]),
+        (CanarySnapshot(0.85, -0.0001, 0, 1.0), ["canary 850 ms, clock skew 0 ms"]),
+        (CanarySnapshot(1.25, -75.0, 4, 1.0), ["canary 1.2 s, clock skew -75 s"]),
+        (CanarySnapshot(0.003, None, 0, 1.0), ["canary 3 ms"]),
+        (CanarySnapshot(None, None, 0, 0.0), []),
+        (None, []),
+        (CanarySnapshot(44.0, 0.005, 1, 1.0, overdue=True),
+         ["canary lost: a probe has been on its way for 44 s, clock skew 5 ms"]),
+    ],
+)  # fmt: skip
+def test_the_table_has_the_latency_of_the_canary_and_how_far_clocks_differ(canary, expected):
+    found = table_lines(replace(FLOW, canary=canary))
+    assert found == [f"A->B {text}" for text in expected]
+
+
+def _partition(number, state, reason=""):
+    return PartitionSnapshot("t", number, "A.t", state, reason, since=1.0, lag_records=1)
+
+
+def test_the_table_lists_each_problem_once():
+    why = "paused by ops: B is moved"
+    at, failed = 1e9, PartitionState.FAILED
+    bad = Life(FlowState.FAILED, "[cluster.unreachable] B is away", "cluster.unreachable", 1.0, at)
+    paused = Life(FlowState.PAUSED, why)
+    waiting = [_partition(n, PartitionState.WAITING, f"1 record(s) wait: {why}") for n in range(9)]
+    for flow, expected in (
+        (replace(FLOW, life=bad, parts=dict.fromkeys(FLOW.parts, bad)),
+         ["failed, tried again at 2001-09-09T01:46:40.000Z: [cluster.unreachable] B is away"]),
+        (replace(FLOW, states={"failed": 1}, partitions=(_partition(0, failed, "too large"),)),
+         ["t-0 failed since 1970-01-01T00:00:01.000Z: too large"]),
+        (replace(FLOW, life=paused, parts={COPYING: paused}, states={"waiting": 9},
+                 partitions=tuple(waiting)),
+         [f"paused: {why}"]),
+        (replace(FLOW, paused_topics={"t": why}, states={"waiting": 1},
+                 partitions=(_partition(0, PartitionState.WAITING, why),)),
+         [f"topic t {why}"]),
+        (replace(FLOW, paused_topics={f"t{n}": why for n in range(5)}),
+         [*(f"topic t{n} {why}" for n in range(3)),
+          "2 more topics are paused; -o json lists them"]),
+        # The row says so.
+        (replace(FLOW, life=Life(FlowState.PAUSED)), []),
+        # It does not say so of a flow that stands by.
+        (replace(FLOW, life=Life(FlowState.STANDING_BY),
+                 parts={COPYING: Life(FlowState.STANDING_BY), HEARTBEATS: Life(FlowState.PAUSED)}),
+         ["heartbeats paused"]),
+    ):  # fmt: skip
+        assert problems_of(flow, [])
+        assert [line.removeprefix("A->B").lstrip(": ") for line in table_lines(flow)] == expected
+
+
 def test_a_failing_job_is_a_problem():
     failing = [{"description": "syncing ACLs", "error": "no right"}]
     assert problems_of(FLOW, failing) == ["syncing ACLs: no right"]
@@ -172,6 +246,23 @@ def test_other_people_s_text_does_nothing_to_the_terminal():
     assert "FORGED" in text
     bad = [c for c in text if not c.isprintable() and c != "\n"]
     assert not bad, ascii(text)
+
+
+@pytest.mark.parametrize("command", ["status", "top", "events", "pause", "resume", "restart"])
+def test_every_command_prints_a_table_json_and_yaml(open_to_all, command):
+    commands = command in {"pause", "resume", "restart"}
+    about = ("--flow", BACK, "--yes", "--dry-run") if commands else ()
+    told = {}
+    for form in ("table", "json", "yaml"):
+        done = run(command, open_to_all.url, *about, "-o", form)
+        assert (done.exit_code, done.stderr) == (0, ""), done.exception
+        told[form] = done.stdout
+    assert BACK in told["table"]
+    # Events are one document each.
+    many = command == "events"
+    as_json = [json.loads(x) for x in (told["json"].splitlines() if many else [told["json"]])]
+    as_yaml = list(yaml.safe_load_all(told["yaml"]))
+    assert [found.keys() for found in as_yaml] == [found.keys() for found in as_json]
 
 
 # -- logging in -----------------------------------------------------------------------------------
@@ -239,9 +330,11 @@ def test_what_is_no_address_is_refused(url):
 # -- events ---------------------------------------------------------------------------------------
 
 
-def test_events_as_text_json_and_yaml(served, tmp_path):
+def test_events_as_table_json_and_yaml(served, tmp_path):
     at = (served.url, "--token-file", token(served, tmp_path, "viewer"))
     text = run("events", *at).stdout
+    assert run("events", *at, "-o", "table").stdout == text
+    assert run("events", *at, "-o", "text").stdout == text, "as it was called before"
     assert "WARNING us-east->eu-west payments.settled-7 [partition.stalled]" in text
     told = [json.loads(line) for line in run("events", *at, "-o", "json").stdout.splitlines()]
     numbers = [event["sequence"] for event in told]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.control.scheduler import Scheduler
+from heliograph.control.scheduler import JobStatus, Scheduler
 from heliograph.control.workers import Workers
 
 
@@ -56,6 +56,16 @@ def test_a_job_may_begin_later_and_a_stop_does_not_wait_for_it(scheduler):
     scheduler.stop()
     assert time.monotonic() - began < 50.0
     assert seen == ["soon"]
+
+
+def test_a_job_knows_its_shortest_and_its_longest_run():
+    status = JobStatus("being measured", 1.0)
+    for took, error in ((3.0, ""), (1.0, "no"), (2.0, "")):
+        status.last_error = error
+        status.ended(took)
+    assert (status.took_seconds, status.took_total_seconds) == (2.0, 6.0)
+    assert (status.took_least_seconds, status.took_most_seconds) == (1.0, 3.0)
+    assert (status.runs, status.failures) == (3, 1)
 
 
 class Said(logging.Handler):

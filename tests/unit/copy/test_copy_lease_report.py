@@ -236,9 +236,10 @@ def test_quarantining_for_a_while(held):
 def test_events_are_told_at_once_and_again_in_the_receipt(held):
     held.start()
     held.told()
-    held.lease_state.add_event(held.p, "source.data-loss", "gone", 5, 9)
+    held.lease_state.add_event(held.p, "source.data-loss", "gone", 5, 9, "key=continue")
     held.teller.pump()
     [event] = held.heard[-1].events
+    assert event.policy == "key=continue"
     assert (event.code, event.first, event.until) == ("source.data-loss", 5, 9)
     assert held.told(20) == []
     mine, other = held.teller.receipts()

@@ -95,8 +95,9 @@ def test_a_flow_in_numbers():
         [topic("orders", 60)], lag_seconds=6.0, quarantined=2, counts=counts, copied_records=70,
         copied_bytes=800, pending=11, free_bytes=1 << 20, rounds=9, failed_rounds=2,
         told_offsets={"source.data-loss": 12, "target.foreign": 3, "source.truncated": 1},
+        skipped={"heliograph.on.data.loss=continue": 7},
         events={"source.data-loss": 1}, ledger_runs=40, ledger_end=900, progressed_at=8.5,
-        canary=CanarySnapshot(0.25, -0.5, 3, 9.5),
+        canary=CanarySnapshot(0.25, -0.5, 3, 9.5, overdue=True),
         at_risk=RiskSnapshot(60, 1, 6.0, 2, 4.5), rto_seconds=7.25, rto_measured_at=3.0,
         rehearsal_ok=False,
         groups=(GroupSnapshot("g", {}, True), GroupSnapshot("h", {}, False)),
@@ -111,6 +112,7 @@ def test_a_flow_in_numbers():
         "buffer_free_bytes": 1 << 20, "resumes_total": 5, "throttled_seconds_total": 6.5,
         "ledger_runs": 40, "ledger_end_offset": 900, "flow_owner": 1, "topics": 1,
         "canary_latency_seconds": 0.25, "canary_skew_seconds": -0.5, "canary_lost_total": 3,
+        "canary_overdue": 1,
         "canary_seen_timestamp_seconds": 9.5, "measured_timestamp_seconds": 5,
         "rpo_records": 60, "rpo_seconds": 6, "rpo_topics": 1, "rpo_measured_timestamp_seconds": 4.5,
         "rto_seconds": 7.25, "rto_measured_timestamp_seconds": 3, "rehearsal_ok": 0,
@@ -123,6 +125,11 @@ def test_a_flow_in_numbers():
     assert value(found, "heliograph_rounds_total", **f, outcome="failed") == 2
     assert value(found, "heliograph_event_offsets_total", **f, code="source.truncated") == 1
     assert value(found, "heliograph_groups", **f, ready="yes") == 1
+    skipped = named(found, "heliograph_skipped_records_total")
+    assert {dict(labels)["policy"]: number for labels, number in skipped.items()} == {
+        "heliograph.on.data.loss=continue": 7, "heliograph.on.truncation=continue": 0,
+        "heliograph.on.refused=quarantine": 2,
+    }  # fmt: skip
     job = {**f, "job_name": "syncing ACLs"}
     assert value(found, "heliograph_job_failures_total", **job) == 3
     assert value(found, "heliograph_job_failing", **job) == 1
@@ -204,8 +211,12 @@ def _copies(records, last=5):
 def test_mm2_names_and_labels():
     copies = {TopicPartition("orders", 0): _copies(3, 7), TopicPartition("orders", 1): _copies(4)}
     counts = Counts(age=SpanValues(1, 1, 1, 40, 4), latency=SpanValues(1, 1, 1, 100, 4))
-    jobs = (JobSnapshot("emitting checkpoints for A->B", 2.0, CHECKPOINTS, took_seconds=0.2,
-                        runs=4, took_total_seconds=2.0),)  # fmt: skip
+    jobs = (
+        JobSnapshot("emitting checkpoints for A->B", 2.0, CHECKPOINTS, took_seconds=0.2, runs=4,
+                    took_total_seconds=2.0, took_least_seconds=0.125, took_most_seconds=1.25),
+        JobSnapshot("syncing group offsets of A->B", 2.0, CHECKPOINTS, took_seconds=0.0625, runs=2,
+                    took_total_seconds=0.125, took_least_seconds=0.0625, took_most_seconds=0.0625),
+    )  # fmt: skip
     groups = tuple(GroupSnapshot(f"g{n}", {}, lag=n) for n in range(5))
     found = asked(flow(
         [topic("orders", 60)], copies=copies, counts=counts, pending=4, free_bytes=77,
@@ -224,6 +235,8 @@ def test_mm2_names_and_labels():
     }  # fmt: skip
     assert set(named(found, latency).values()) == {200}
     assert set(named(found, f"{latency}_avg").values()) == {500}
+    assert set(named(found, f"{latency}_min").values()) == {125}
+    assert set(named(found, f"{latency}_max").values()) == {1250}
     connector = "A->B.MirrorSourceConnector"
     task = {"connector": f'"{connector}"', "task": "0"}
     assert value(found, "kafka_connect_source_task_source_record_active_count", **task) == 4

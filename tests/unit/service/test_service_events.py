@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def test_what_is_told_live_and_in_a_receipt_is_one_event():
     assert events.counts == {"source.data-loss": 2}
     assert events.told_offsets == {"source.data-loss": 10}
     assert events.latest == [event(), event(at=2.5)]
+
+
+def test_offsets_that_a_setting_lets_the_flow_go_on_past_are_counted_apart():
+    bus = EventBus()
+    events, policy = FlowEvents(bus, "A->B"), "heliograph.on.data.loss=continue"
+    events.add([event(), replace(event(1), until=12, policy=policy), replace(event(), policy="x")])
+    events.add([replace(event(1), until=12, policy=policy)])
+    # Without offsets there is nothing to count.
+    events.add([replace(event(2), first=-1, until=-1, policy=policy)])
+    assert events.skipped == {policy: 12, "x": 5}
+    assert events.told_offsets == {"source.data-loss": 22}
+    assert bus.skipped("A->C") == {}
 
 
 def test_subscribers_get_what_is_new_or_what_they_missed():

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.control.canary import CanaryReading
 from heliograph.control.scheduler import JobStatus
 from heliograph.control.source_end_notes import SourceEndNotes
 from heliograph.control.topics.refresh import TopicPlan
@@ -530,6 +531,19 @@ def test_what_would_be_lost_is_what_the_source_had_when_it_last_answered(monkeyp
     assert world.monitor.seen().ends == {q: 17, r: 11}
     world.clusters.away = set()
     assert world.measure().at_risk.unmeasured == 0
+
+
+@pytest.mark.parametrize("rests", ["paused", "another mirror has the flow"])
+def test_a_probe_that_nobody_follows_any_more_is_not_overdue(world, rests):
+    world.monitor.take_canary(CanaryReading(0.25, seen_at=900.0).waits(1000.0, None))
+    waiting = world.measure(40.0).canary
+    assert (waiting.overdue, waiting.latency_seconds) == (True, 40.0)
+    if rests == "paused":
+        world.monitor.suspend(rests)
+    else:
+        world.runtime.stands_by = True
+    resting = world.measure(40.0).canary
+    assert (resting.overdue, resting.latency_seconds) == (False, 0.25)
 
 
 def test_the_last_recovery_is_shown(world):

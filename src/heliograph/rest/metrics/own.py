@@ -22,6 +22,9 @@ from heliograph.service.snapshot import (
 __all__ = ["add_flow", "add_mirror", "add_partitions", "add_topics"]
 
 _READY = {True: "yes", False: "no", None: "unknown"}
+#: Settings by which a flow goes on past offsets that events name.
+_GOES_ON = ("heliograph.on.data.loss=continue", "heliograph.on.truncation=continue")
+_SETS_ASIDE = "heliograph.on.refused=quarantine"
 _STATES = [state.value for state in FlowState]
 
 
@@ -80,6 +83,7 @@ def add_flow(series: Series, flow: FlowSnapshot) -> None:
         series.add(t.CANARY_LATENCY, canary.latency_seconds, name)
         series.add(t.CANARY_SKEW, canary.skew_seconds, name)
         series.add(t.CANARY_LOST, canary.lost, name)
+        series.add(t.CANARY_OVERDUE, canary.overdue, name)
         series.add(t.CANARY_SEEN, canary.seen_at or None, name)
 
 
@@ -98,6 +102,9 @@ def _add_counts(series: Series, flow: FlowSnapshot) -> None:
     series.add(t.ROUNDS, flow.failed_rounds, name, "failed")
     series.add(t.LOST, flow.told_offsets.get("source.data-loss", 0), name)
     series.add(t.QUARANTINED, flow.quarantined, name)
+    for policy in _GOES_ON:
+        series.add(t.SKIPPED, flow.skipped.get(policy, 0), name, policy)
+    series.add(t.SKIPPED, flow.quarantined, name, _SETS_ASIDE)
     series.add(t.FOREIGN, flow.told_offsets.get("target.foreign", 0), name)
     for code, number in flow.events.items():
         series.add(t.EVENTS, number, name, code)

@@ -108,9 +108,16 @@ RESUMES = _counter("resumes", "flow", "How often a partition had to be copied on
 THROTTLED = _counter("throttled_seconds", "flow", "How long quotas made partitions wait, summed.")
 ROUNDS = _counter("rounds", "flow outcome", "Rounds of leases that have ended.")
 LOST = _counter(
-    "lost_records", "flow", "Source offsets that were deleted before they could be mirrored."
-)
+    "lost_records", "flow",
+    "Source offsets that were deleted before they could be mirrored, as told by events, whether the"
+    " partition stands (heliograph.on.data.loss=fail) or goes on.",
+)  # fmt: skip
 QUARANTINED = _counter("quarantined_records", "flow", "Records that were set aside.")
+SKIPPED = _counter(
+    "skipped_records", "flow policy",
+    "Source offsets that a flow went on past because a setting lets it: deleted before they were"
+    " mirrored, lost by the source after that, or set aside.",
+)  # fmt: skip
 FOREIGN = _counter(
     "foreign_records", "flow", "Target offsets of stretches in which somebody else has written."
 )
@@ -132,6 +139,11 @@ CANARY_SKEW = _gauge(
     "canary_skew_seconds", "flow", "This machine's clock minus the one that stamps the probes."
 )
 CANARY_LOST = _counter("canary_lost", "flow", "Probes that did not arrive within 30 s.")
+CANARY_OVERDUE = _gauge(
+    "canary_overdue", "flow",
+    "1 while a probe has been on its way for more than 30 s, or a cluster does not answer for as"
+    " long; else 0.",
+)  # fmt: skip
 CANARY_SEEN = _gauge(
     "canary_seen_timestamp_seconds", "flow", "When the last probe was seen on the target."
 )
@@ -166,20 +178,22 @@ MM2_RECORD_COUNT = _mm2(f"{_SOURCE}_record_count", _PLACE, "Records written; top
 MM2_BYTE_COUNT = _mm2(f"{_SOURCE}_byte_count", _PLACE, "Bytes written.")
 MM2_RECORD_RATE = _mm2(f"{_SOURCE}_record_rate", _PLACE, "Records a second, lately.")
 MM2_BYTE_RATE = _mm2(f"{_SOURCE}_byte_rate", _PLACE, "Bytes a second, lately.")
+_SPANS = (("", ""), ("_min", ", least"), ("_max", ", most"), ("_avg", ", average"))
 MM2_AGE = [
     _mm2(f"{_SOURCE}_record_age_ms{end}", _PLACE, f"Age of records when they are read{what}.")
-    for end, what in (("", ""), ("_min", ", least"), ("_max", ", most"), ("_avg", ", average"))
+    for end, what in _SPANS
 ]
 MM2_LATENCY = [
     _mm2(f"{_SOURCE}_replication_latency_ms{end}", _PLACE,
          f"Age of records when they are on the target{what}.")
-    for end, what in (("", ""), ("_min", ", least"), ("_max", ", most"), ("_avg", ", average"))
+    for end, what in _SPANS
 ]  # fmt: skip
 _CHECKPOINTS = "connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
-MM2_CHECKPOINT = _mm2(
-    _CHECKPOINTS, f"{_PLACE} group", "How long it takes to write checkpoints and to sync groups."
-)
-MM2_CHECKPOINT_AVERAGE = _mm2(f"{_CHECKPOINTS}_avg", f"{_PLACE} group", "The same on average.")
+MM2_CHECKPOINT = [
+    _mm2(f"{_CHECKPOINTS}{end}", f"{_PLACE} group",
+         f"How long it takes to write checkpoints and to sync groups{what}.")
+    for end, what in _SPANS
+]  # fmt: skip
 
 
 class Twin(NamedTuple):
