@@ -72,6 +72,26 @@ def page(chromium):
     chromium.open("about:blank")
 
 
+def test_the_figures_of_the_pictures_agree_and_have_no_pattern():
+    mirror = SyntheticMirror(clock=lambda: 1_794_994_872.0)
+    flow = mirror.snapshot().flow(MAIN)
+    points = mirror.history.read(mirror.clock(), 3600, 720)[MAIN].points
+    _, records, _, rate, _, latency = points[-1]
+    # Five seconds before, nothing was very different.
+    for shown, now in (
+        (records, flow.lag_records), (rate, flow.records_per_second),
+        (latency, flow.canary.latency_seconds),
+    ):  # fmt: skip
+        assert shown == pytest.approx(now, rel=0.2)
+    assert flow.lag_records == sum(p.lag_records for p in flow.partitions)
+    assert flow.lag_records == flow.at_risk.records
+    assert flow.progressed_at == mirror.clock() - 1
+    # A wave would come back to its highest within a period.
+    rates = [point[3] for point in points]
+    top = max(rates)
+    assert sum(rate > 0.97 * top for rate in rates) < 0.1 * len(rates)
+
+
 def open_view(page, served, address=""):
     page.open(f"{served.url}/dashboard/#/{address}")
     page.find("nav a", "Overview")
