@@ -370,6 +370,18 @@ def test_configuration_has_origins_and_no_secrets_and_jobs_say_why(page, served)
     page.says("us-east.payments.settled")
 
 
+#: What can be pressed, and is beside the screen. Heads of tables are only read out there.
+OUTSIDE = """
+  return [...document.querySelectorAll("a:not(.skip), button, input, select, .arrow")]
+    .filter((one) => one.checkVisibility() && !one.closest("thead"))
+    .filter((one) => {
+      const { left, right, width } = one.getBoundingClientRect();
+      return width && (left < 0 || right > innerWidth + 0.5);
+    })
+    .map((one) => one.textContent || one.outerHTML);
+"""
+
+
 @needs_browser
 def test_a_phone_shows_every_view_without_scrolling_sideways(page, served):
     width = 360
@@ -379,6 +391,21 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page, served):
         page.find("main .card tr, main .event, main .arrow")
         wide = "return [document.documentElement.scrollWidth, innerWidth]"
         assert page.run(wide) == [width, width], view
+        assert page.run(OUTSIDE) == [], view
+
+
+@needs_browser
+def test_no_tile_breaks_a_line(page, served):
+    lines = """
+      return [...document.querySelectorAll(".tile b, .tile span")]
+        .filter((one) => one.getClientRects().length > 1 || one.offsetHeight > 34)
+        .map((one) => one.textContent);
+    """
+    open_view(page, served)
+    for width in (1400, 1280, 1180, 1024, 760, 390):
+        page.screen(width, 900)
+        page.says("Lag in records", ".tiles")
+        assert page.run(lines) == [], width
 
 
 CONTRASTS = """
