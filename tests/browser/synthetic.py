@@ -131,7 +131,7 @@ class SyntheticSupervisor:
         self.config = config
         #: Since when, and why.
         self.paused: dict[str, tuple[float, str]] = {}
-        self.paused_topics: dict[str, str] = {}
+        self.paused_topics: dict[str, tuple[float, str]] = {}
         self.restarts = 0
 
     def pause(self, *parts, why=""):
@@ -149,7 +149,7 @@ class SyntheticSupervisor:
         self._say("flow.restarted", "connects anew", ",".join(parts))
 
     def pause_topics(self, *topics, why=""):
-        self.paused_topics |= dict.fromkeys(topics, why)
+        self.paused_topics |= dict.fromkeys(topics, (self._mirror.clock(), why or "paused"))
 
     def resume_topics(self, *topics):
         for topic in topics:
@@ -276,6 +276,17 @@ class SyntheticMirror:
         )  # fmt: skip
 
     def _partition(self, topic, n, now):
+        """One of MAIN; if its topic rests, it waits."""
+        found = self._moving(topic, n, now)
+        paused = self._supervisors[MAIN].paused_topics.get(topic)
+        if paused is None or found.troubled:
+            return found
+        since, why = paused
+        return found._replace(
+            state=PartitionState.WAITING, reason=f"its topic is {why}", since=since
+        )  # fmt: skip
+
+    def _moving(self, topic, n, now):
         target = f"us-east.{topic}"
         if TopicPartition(topic, n) == STALLED:
             waits = now - self._stalled_at
@@ -352,6 +363,7 @@ class SyntheticMirror:
             bytes_per_second=rate * 870, records_total=int((now - self._began) * 9_000 * scale),
             copied_records=int((now - self._began) * 9_000 * scale),
             copied_bytes=int((now - self._began) * 9_000 * 870 * scale), canary=_canary(name, now),
+            paused_topics={t: why for t, (_, why) in self._supervisors[name].paused_topics.items()},
         )  # fmt: skip
 
     def _jobs(self, name, now):

@@ -203,6 +203,8 @@ def test_finds_a_stalled_partition_among_10_000_and_reads_why(page, served):
     page.click('#tab [data-state=""]')
     page.find('#tab input[name="topic"]').send_keys("clicks")
     page.says("1 to 25 of 96 partitions")
+    # States are counted for what is filtered.
+    assert page.text("#tab .choice") == "all 96 copying 96"
     page.click("#tab thead button", "Lag")
     page.find("#tab [aria-sort=descending] button", "Lag")
     page.click("#tab .pager button", "Next")
@@ -242,6 +244,38 @@ def test_pauses_and_resumes_after_a_confirmation_and_events_say_so(page, served)
     page.click("#confirm-yes")
     wait_until(lambda: flow.restarts == 1, "it restarts")
     page.says("flow.restarted", "#tab .events")
+
+
+@needs_browser
+def test_topics_have_a_state_a_reason_and_the_button_that_applies(page, served):
+    flow = served.mirror.supervisor(MAIN)
+
+    def row(topic):
+        return page.text(f'[data-row="{MAIN} {topic}"]')
+
+    open_view(page, served, "topics")
+    # The worst first: the failed partition, the stalled one, and why.
+    page.find("tbody .opener", "payments.settled")
+    names = "return [...document.querySelectorAll('tbody th .name')].map((n) => n.textContent)"
+    assert page.run(names)[:3] == ["audit.raw", "payments.settled", "clicks"]
+    assert re.search(r"failed 22 min ago 12 1 780 [\d.]+ min (in \d+ s|now)$", row("audit.raw"))
+    page.says(f"audit.raw-3: {FAILED_REASON}")
+    page.says("What to do: Raise max.message.bytes")
+    page.says(f"payments.settled-7: {STALLED_REASON}")
+    page.click(".opener", "clicks")
+    page.says("Target topic us-east.clicks")
+    assert page.all('main [data-command="resume"]') == []
+    page.click('main [data-command="pause"]')
+    page.find("#confirm-why").send_keys("the target is full")
+    page.click("#confirm-yes")
+    wait_until(lambda: flow.paused_topics, "the topic pauses")
+    page.until(lambda: " paused " in row("clicks"), "the topic is paused")
+    page.says("paused through REST: the target is full")
+    page.until(lambda: not page.all('main [data-command="pause"]'), "nothing is left to pause")
+    page.click('main [data-command="resume"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: not flow.paused_topics, "the topic goes on")
+    page.until(lambda: " copying " in row("clicks"), "the topic is copied")
 
 
 @needs_browser

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { empty, h, put } from "./dom.js";
 import { amount, count, duration, flowName, when, whole, UNKNOWN } from "./format.js";
-import { sign, stateBadge } from "./icons.js";
+import { because, sign, stateBadge } from "./icons.js";
 import { Table } from "./table.js";
 import { flowColumn, NUMBER } from "./tables.js";
 
@@ -70,7 +70,7 @@ export function jobs(flow) {
       { title: "Next run", cell: (row) => when(row.next_run) },
       { title: "Took", class: NUMBER, cell: (row) => (row.last_run ? duration(row.took_seconds) : UNKNOWN) },
     ],
-    always: (row) => (row.error ? h("p", { class: "reason" }, row.error) : null),
+    always: (row) => (row.error ? because("failed", h("p", { class: "reason" }, row.error)) : null),
   });
 }
 
