@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from importlib.resources import files
+from itertools import combinations, cycle, permutations
 from urllib.parse import quote
 
 import pytest
@@ -152,6 +154,72 @@ def test_opens_and_tells_what_flows_where_and_what_needs_somebody(page, served):
     page.says("10,006", ".tiles")
     assert re.search(r"Canary latency \d+ ms", page.text(".tiles"))
     page.find("#connection.ok")
+
+
+class Drawn(SyntheticMirror):
+    """A mirror whose flows are between other clusters; all do what three real ones do."""
+
+    def __init__(self, pairs):
+        super().__init__(partitions=200, groups=1)
+        self.pairs = pairs
+
+    def snapshot(self):
+        found = super().snapshot()
+        if not hasattr(self, "pairs"):
+            return found
+        flows = tuple(
+            replace(kind, flow=f"{source}->{target}.{number}", source=source, target=target)
+            for number, ((source, target), kind) in enumerate(zip(self.pairs, cycle(found.flows)))
+        )
+        return replace(found, flows=flows)
+
+
+CHAIN = [("london", "paris"), ("paris", "frankfurt"), ("frankfurt", "singapore")]
+#: Four clusters, each with each in both directions, and eight more flows.
+MESH = [*permutations(("us-east", "us-west", "eu-west", "ap-south"), 2)]
+MESH += [pair for pair in MESH if "us-east" in pair][:6] + MESH[-2:]
+MANY = [*combinations([f"region-{n}" for n in range(12)], 2)][:30]
+
+#: Of the topology: how often each cluster is drawn, what is outside, and what is upon another.
+PICTURE = """
+  const svg = document.querySelector(".topology svg");
+  const outer = svg.getBoundingClientRect();
+  const shown = (css) => [...svg.querySelectorAll(css)].filter((one) => one.getBBox().width);
+  const named = (one) =>
+    [one.textContent || one.parentNode.textContent, one.getBoundingClientRect()];
+  const boxes = shown(".cluster rect").map(named);
+  const labels = [...boxes, ...shown(".figure").map(named)];
+  const outside = labels.filter(([, r]) => r.left < outer.left - 1 || r.right > outer.right + 1
+    || r.top < outer.top - 1 || r.bottom > outer.bottom + 1).map(([name]) => name);
+  const upon = labels.flatMap(([a, r], n) => labels.slice(n + 1)
+    .filter(([, q]) => Math.min(r.right, q.right) - Math.max(r.left, q.left) > 1
+      && Math.min(r.bottom, q.bottom) - Math.max(r.top, q.top) > 1)
+    .map(([b]) => `${a} / ${b}`));
+  for (const one of shown(".cluster text")) {
+    const box = one.parentNode.querySelector("rect").getBBox();
+    if (one.getBBox().width > box.width - 2) outside.push(one.textContent);
+  }
+  const times = {};
+  for (const one of svg.querySelectorAll(".cluster title"))
+    times[one.textContent] = (times[one.textContent] ?? 0) + 1;
+  return { arrows: shown(".arrow").length, times, outside, upon };
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("pairs", [CHAIN, MESH, MANY])
+def test_any_topology_is_drawn_with_room_for_all_that_it_says(page, pairs):
+    with synthetic_server(Drawn(pairs)) as served:
+        for width in (1280, 390):
+            page.screen(width, 900)
+            open_view(page, served)
+            page.find(".arrow .lag", "lag")
+            found = page.run(PICTURE)
+            assert (found["outside"], found["upon"]) == ([], []), width
+            assert found["arrows"] == len(pairs)
+            assert found["times"].keys() == {name for pair in pairs for name in pair}
+            # Twelve clusters have no room beside each other on a phone.
+            assert (set(found["times"].values()) == {1}) == (pairs is not MANY or width == 1280)
 
 
 @needs_browser
