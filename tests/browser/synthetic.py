@@ -113,7 +113,7 @@ def _clicks_late(now):
 
 def _clicks_behind(partition, now):
     """How many records wait in a partition of the busy topic."""
-    return int(_clicks_late(now) / _TOPICS["clicks"] * (1 + (partition * 7919 % 13) / 6))
+    return int(_clicks_late(now) / _TOPICS["clicks"] * (0.4 + 2.2 * _die("clicks", partition)))
 
 
 def _canary(name, now):

@@ -57,3 +57,5 @@ export function adviceFor({ state, code }) {
 }
 
 export const isTrouble = (state) => !["idle", "copying", "starting"].includes(state);
+/** Whether somebody is needed; others should be known. */
+export const isBad = (state) => state === "failed" || state === "stalled";

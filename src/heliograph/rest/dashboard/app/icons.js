@@ -48,8 +48,11 @@ export function stateBadge(state) {
   return h("span", { class: `state ${kind}` }, sign(name, kind), state);
 }
 
+/** The class that colours it. */
+export const kindOf = (state) => signOf(state)[1];
+
 /** Why something is in a state: lines with a bar in its colour. */
-export const because = (state, ...lines) => h("div", { class: `because ${signOf(state)[1]}` }, lines);
+export const because = (state, ...lines) => h("div", { class: `because ${kindOf(state)}` }, lines);
 
 export function conditionBadge(condition) {
   const name = condition.shape === "running" ? "ok" : condition.shape;

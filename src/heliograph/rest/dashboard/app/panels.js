@@ -60,7 +60,7 @@ function result(job) {
 
 export function jobs(flow) {
   return new Table({
-    path: "jobs", name: "jobs", noun: "job", fixed: { flow }, sort: "-error", key: (row) => `${row.flow} ${row.part} ${row.description}`,
+    path: "jobs", name: "jobs", noun: "job", dense: true, fixed: { flow }, sort: "-error", key: (row) => `${row.flow} ${row.part} ${row.description}`,
     nothing: ["No job runs", "Jobs start with their flow."],
     columns: [
       { title: "Job", sort: "name", cell: (row) => row.description }, ...flowColumn(flow),
@@ -117,6 +117,6 @@ function keys(rows) {
   const head = ["Key", "Value", "Where it comes from"];
   const row = (key) => h("tr", {}, h("th", { scope: "row", "data-label": head[0] }, h("code", {}, key.key)),
     h("td", { "data-label": head[1] }, h("code", {}, key.value === null ? UNKNOWN : String(key.value))),
-    h("td", { "data-label": head[2], class: "muted" }, key.origin));
+    h("td", { "data-label": "From", class: "muted" }, key.origin));
   return h("table", { class: "keys" }, h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows.map(row)));
 }

@@ -7,6 +7,7 @@ import { h, put } from "./dom.js";
 import { duration, flowName, when, whole, UNKNOWN } from "./format.js";
 import { because, stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
+import { flowNamed } from "./store.js";
 import { Table } from "./table.js";
 
 export const NUMBER = "number";
@@ -54,7 +55,7 @@ export function partitions(flow, topic = "") {
     }, text)));
   };
   const table = new Table({
-    path: flowPath(flow, "/partitions"), name: "partitions", noun: "partition", sort: "-state", bar: chips,
+    path: flowPath(flow, "/partitions"), name: "partitions", dense: true, noun: "partition", sort: "-state", bar: chips,
     filters: [{ ...topicFilter, first: topic }],
     loaded: ({ states }) => {
       counts = states;
@@ -68,9 +69,10 @@ export function partitions(flow, topic = "") {
       { title: "Since", sort: "since", cell: (row) => when(row.since) },
       { title: "Lag", sort: "lag", down: true, class: NUMBER, cell: (row) => whole(row.lag_records) },
       { title: "Behind", sort: "seconds", down: true, class: NUMBER, cell: (row) => duration(row.lag_seconds) },
-      { title: "Next try", class: NUMBER, cell: (row) => when(row.next_try) },
+      { title: "Next try", class: NUMBER, cell: (row) => (row.next_try ? when(row.next_try) : "") },
     ],
-    always: why,
+    // Whoever paused its topic knows what to do.
+    always: (row) => why(row.state === "waiting" && row.topic in (flowNamed(flow)?.paused_topics ?? {}) ? { ...row, state: "paused" } : row),
     detail: (row) => [
       h("p", { class: "muted" }, meaningOf(row.state)),
       facts(["Target topic", row.target_topic], ["Source end", whole(row.source_end)], ["Position", whole(row.position)],
@@ -88,7 +90,7 @@ export function topics(flow) {
     table.expire();
   };
   const table = new Table({
-    path: "topics", name: "topics", noun: "topic", fixed: { flow }, sort: "-state", filters: [topicFilter], bar: told,
+    path: "topics", name: "topics", dense: true, noun: "topic", fixed: { flow }, sort: "-state", filters: [topicFilter], bar: told,
     key: (row) => `${row.flow} ${row.topic}`, nothing: ["No topic", "Nothing is mirrored yet, or no topic has this name."],
     columns: [
       { title: "Topic", sort: "name", cell: (row) => row.topic }, ...flowColumn(flow),
@@ -98,13 +100,13 @@ export function topics(flow) {
       { title: "In trouble", sort: "troubled", down: true, class: NUMBER, cell: (row) => whole(row.troubled) },
       { title: "Lag", sort: "lag", down: true, class: NUMBER, cell: (row) => whole(row.lag_records) },
       { title: "Behind", sort: "seconds", down: true, class: NUMBER, cell: (row) => duration(row.lag_seconds) },
-      { title: "Next try", class: NUMBER, cell: (row) => when(row.next_try) },
+      { title: "Next try", class: NUMBER, cell: (row) => (row.next_try ? when(row.next_try) : "") },
     ],
     always: (row) => why(row, row.partition === null ? "" : `${row.topic}-${row.partition}`),
     detail: (row) => {
       const also = row.paused && row.state !== "paused" ? h("p", { class: "reason" }, `The topic was paused: ${row.paused}`) : null;
       return h("div", { class: "inner" }, also, facts(["Target topic", row.target_topic]), h("div", { class: "buttons" },
-        h("a", { href: linkTo(row.flow, "partitions", row.topic) }, row.troubled ? "Its partitions say why" : "Its partitions"),
+        h("a", { href: linkTo(row.flow, "partitions", row.topic) }, "Its partitions"),
         commandButton(row.paused ? "resume" : "pause", { flow: row.flow, topic: row.topic }, tell)));
     },
   });
