@@ -79,6 +79,7 @@ def take(page, url, folder, stage):
             page.click(".opener", "service-0000")
             page.find(".nested")
             page.run("document.activeElement.blur(); scrollTo(0, 0)")
+            page.cdp("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
         if name.endswith("failover"):
             page.says("Rehearsals", "#tab")
             page.find('#tab [data-command="failover"]')

@@ -32,7 +32,7 @@ function why(row, name = "") {
   if (!isTrouble(row.state)) return null;
   const advice = adviceFor(row);
   return because(row.state,
-    h("p", { class: "reason" }, name ? h("b", {}, `${name}: `) : null, row.reason || meaningOf(row.state), row.code ? h("code", {}, row.code) : null),
+    h("p", { class: "reason" }, name ? h("b", {}, `${name}: `) : null, row.reason || meaningOf(row.state), row.code ? [" ", h("code", {}, row.code)] : null),
     advice ? h("p", { class: "advice" }, h("b", {}, "What to do: "), advice) : null);
 }
 
