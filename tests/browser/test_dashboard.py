@@ -30,7 +30,7 @@ from synthetic import (
 )
 
 needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-FLOW_TABS = ("partitions", "groups", "failover", "configuration")
+FLOW_TABS = ("partitions", "topics", "groups", "failover", "configuration")
 VIEWS = ("", "topics", "groups", "jobs", "events", "configuration",
          *(f"flow/{quote(MAIN)}/{tab}" for tab in FLOW_TABS))  # fmt: skip
 #: Chromium says so by itself; the page has a form for it.
@@ -493,8 +493,8 @@ OUTSIDE = """
 
 
 @needs_browser
-def test_a_phone_shows_every_view_without_scrolling_sideways(page, served):
-    width = 360
+@pytest.mark.parametrize("width", [360, 720, 900])
+def test_a_small_screen_shows_every_view_without_scrolling_sideways(page, served, width):
     page.screen(width, 800)
     for view in VIEWS:
         open_view(page, served, view)
