@@ -1,4 +1,4 @@
-"""How quickly the dashboard shows, and what an open one costs: ``python tests/browser/measure.py``.
+"""How quickly the dashboard shows, and what an open one costs: ``make measure``.
 
 With 10,000 partitions and a real browser, of ``heliograph run --listen`` between two real brokers,
 or with ``--synthetic`` of the real REST server alone, whose mirror is made up. The driver is a
@@ -32,6 +32,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import psutil
+from benchmarks.machine import commit
 from browsing import browser
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -51,6 +52,9 @@ WATCH = """
   new MutationObserver(look).observe(document, { subtree: true, childList: true });
 """
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+#: What is waited for, in the words of the report.
+SAID = {"first paint": "first paint", "picture": "the topology is shown",
+        "table": "a flow's partitions are shown"}  # fmt: skip
 VIEWS = {"picture": "", "table": ""}
 FLOW = "A->B"
 #: Partitions of a topic.
@@ -208,40 +212,83 @@ def paints(page, url, repeat):
     return found
 
 
+def measured(asked, process, url, page):
+    """Rows of the report: what was measured, and how much it is."""
+    page.before_pages(WATCH)
+    for name, times in paints(page, url, asked.repeat).items():
+        yield SAID[name], _times(times)
+    page.open("about:blank")
+    time.sleep(5)
+    nobody = cpu(process, asked.seconds)
+    yield "CPU of the driver, nobody looks", f"{nobody:.1f} % of a core"
+    for name, what in (("picture", "the overview"), ("table", "a flow")):
+        page.open(url + VIEWS[name])
+        page.find("#connection.ok")
+        time.sleep(5)
+        more = cpu(process, asked.seconds) - nobody
+        yield f"more with {what} open, untouched", f"{more:+.1f} %"
+    page.driver.switch_to.new_window("tab")
+    time.sleep(5)
+    yield "CPU of the driver, page hidden", f"{cpu(process, asked.seconds):.1f} %"
+    times, size = scrapes(url, 3 * asked.repeat)
+    yield f"`/metrics`, {size / 1000:,.0f} kB", _times(times)
+
+
+def _times(times):
+    return f"{statistics.median(times):.0f} ms ({max(times):.0f})"
+
+
+def report(asked, rows, load):
+    """The page under benchmarks/results."""
+    given = " ".join(sys.argv[1:]).replace(f"--output {asked.output}", "").strip()
+    command = "make measure" + (f" MEASURE_OPTIONS='{given}'" if given else "")
+    lines = [
+        "# What the dashboard costs", "",
+        f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {commit()}, `{command}`."
+        f" {os.cpu_count()} cores, load average {load:.1f} before and"
+        f" {os.getloadavg()[0]:.1f} at the end.", "",
+        f"{_of_what(asked)} Times are medians of {asked.repeat} (first paint: {2 * asked.repeat},"
+        f" `/metrics`: {3 * asked.repeat}), nothing cached, with the longest in brackets. CPU time"
+        f" is over {asked.seconds:g} s.", "",
+        "| | |", "|---|---|", *(f"| {name} | {figure} |" for name, figure in rows),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _of_what(asked):
+    if asked.url:
+        return "Of a mirror that ran already."
+    if asked.synthetic:
+        return f"Of a mirror that is made up, with {asked.partitions:,} partitions."
+    written = f"{asked.records} records/s are written" if asked.records else "nothing is written"
+    return (
+        f"`heliograph run --listen` mirrors {asked.partitions:,} partitions from one real broker to"
+        " another; the browser runs on the same cores. All partitions are in step;"
+        f" {written} but heartbeats."
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--records", type=int, default=0, help="a second, written meanwhile")
     parser.add_argument("--synthetic", action="store_true", help="of a mirror that is made up")
     parser.add_argument("--url", help="of the REST API of a mirror that runs, for its --pid")
     parser.add_argument("--pid", type=int)
     parser.add_argument("--flow", help="of such a mirror, whose partitions are looked at")
+    parser.add_argument("--output", type=Path, help="where the report goes")
     asked = parser.parse_args()
     flow = asked.flow or (MAIN if asked.synthetic else FLOW)
     VIEWS["table"] = f"#/flow/{quote(flow)}/partitions"
+    load, rows = os.getloadavg()[0], []
     with server(asked) as (process, url), browser() as page:
-        page.before_pages(WATCH)
-        for name, times in paints(page, url, asked.repeat).items():
-            print(f"{name}: median {statistics.median(times):.0f} ms, most {max(times):.0f} ms")
-        page.open("about:blank")
-        time.sleep(5)
-        nobody = cpu(process, asked.seconds)
-        print(f"nobody looks: {nobody:.2f} % of a core")
-        for name, address in VIEWS.items():
-            page.open(url + address)
-            page.find("#connection.ok")
-            time.sleep(5)
-            open_ = cpu(process, asked.seconds)
-            print(f"{name} open: {open_:.2f} %, so the page costs {open_ - nobody:.2f} %")
-        page.driver.switch_to.new_window("tab")
-        time.sleep(5)
-        print(f"page hidden: {cpu(process, asked.seconds):.2f} %")
-        times, size = scrapes(url, 3 * asked.repeat)
-        median = statistics.median(times)
-        print(f"/metrics: {size:,} bytes, median {median:.0f} ms, most {max(times):.0f} ms")
-    print(f"load average at the end: {os.getloadavg()[0]:.1f}")
+        for row in measured(asked, process, url, page):
+            print(*row, sep=": ", flush=True)
+            rows.append(row)
+    if asked.output:
+        asked.output.write_text(report(asked, rows, load), encoding="utf-8")
 
 
 if __name__ == "__main__":

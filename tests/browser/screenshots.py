@@ -25,6 +25,7 @@ PICTURES = {
     "overview-dark": ("", ".attention", "dark", (1180, 1010)),
     "flow": (FLOW, "#tab .reason", "light", (1180, 1010)),
     "failover": (f"{FLOW}/failover", "#tab .against", "light", (1180, 1060)),
+    "topics": ("topics", "tbody .reason", "light", DESK),
     "groups": ("groups", "tbody .name", "light", DESK),
     "configuration": ("configuration", ".keys", "light", DESK),
     "phone": ("", ".attention", "light", PHONE),
@@ -46,6 +47,12 @@ def frozen_mirror():
     mirror = SyntheticMirror(clock=lambda: NOW)
     read = mirror.history.read
     mirror.history.read = lambda _now, *asked: read(NOW, *asked)
+    # What a failover finds agrees with the other views.
+    flow, lags = mirror.snapshot().flow(MAIN), {}
+    mirror.stage.topics = lags
+    mirror.stage.groups = {g.group: g.why if g.ready is False else "" for g in flow.groups}
+    for p in flow.partitions:
+        lags.setdefault(p.topic, []).append(p.lag_records)
     return mirror
 
 
@@ -72,6 +79,7 @@ def take(page, url, folder, stage):
             page.click(".opener", "service-0000")
             page.find(".nested")
             page.run("document.activeElement.blur(); scrollTo(0, 0)")
+            page.cdp("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
         if name.endswith("failover"):
             page.says("Rehearsals", "#tab")
             page.find('#tab [data-command="failover"]')

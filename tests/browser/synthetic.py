@@ -1,7 +1,8 @@
 """A mirror that looks alive, without Kafka: 10,000 partitions, groups, jobs, events, history.
 
 For tests of the dashboard and for screenshots. What it shows is a function of the clock, so two
-looks at one moment agree. Pause, resume and restart do what they say.
+looks at one moment agree, and so do charts, tiles and tables. Pause, resume and restart do what
+they say.
 
     with synthetic_server() as served:                # http://127.0.0.1:<port>, nobody logs in
         served.url, served.mirror
@@ -14,11 +15,12 @@ To look at it: ``python tests/browser/synthetic.py --port 8090``; it ends by its
 from __future__ import annotations
 
 import argparse
-import math
+import random
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,24 +78,48 @@ PARTS = (COPYING, CHECKPOINTS, HEARTBEATS)
 #: Names that a shop would have, with partitions of each; the rest are numbered streams.
 _TOPICS = {"orders.placed": 48, "payments.settled": 24, "clicks": 96, "audit.raw": 12}
 _TOPIC_SIZE = 50
+#: Seconds of a swing, and its share of the whole.
+_SWINGS = ((1_500, 0.45), (340, 0.25), (70, 0.17), (11, 0.13))
 _PASSWORD = "open sesame"
 
 
-def _wave(now, period, low, high, phase=0.0):
-    """Between low and high, up and down once a period."""
-    return low + (high - low) * (0.5 + 0.5 * math.sin(now / period * 2 * math.pi + phase))
+@cache
+def _die(name, number):
+    """Between 0 and 1, by chance, and the same every time."""
+    return random.Random(f"{name} {number}").random()
+
+
+def _wander(name, now, low, high):
+    """Between low and high, without a pattern: slow changes carry quick ones."""
+    found = 0.0
+    for period, weight in _SWINGS:
+        number, part = divmod(now / period, 1)
+        step = part * part * (3 - 2 * part)
+        before, behind = (_die(name, (period, int(number) + n)) for n in (0, 1))
+        found += weight * (before + (behind - before) * step)
+    return low + (high - low) * found
+
+
+def _rate(name, now):
+    """Records a second."""
+    return _wander(name, now, 2_000, 16_000) * (1.0 if name == MAIN else 0.05)
+
+
+@lru_cache(maxsize=8)
+def _clicks_late(now):
+    """How many records of the busy topic wait: more while more is written."""
+    return _rate(MAIN, now) * (0.3 + _wander("late", now, 0, 0.9) ** 2)
 
 
 def _clicks_behind(partition, now):
     """How many records wait in a partition of the busy topic."""
-    lag = _wave(now, 240, 200, 9_000) + _wave(now, 37, 0, 900)
-    return int(lag / 96 * (1 + (partition * 7919 % 13) / 6))
+    return int(_clicks_late(now) / _TOPICS["clicks"] * (0.4 + 2.2 * _die("clicks", partition)))
 
 
 def _canary(name, now):
     """A probe takes longer while more is copied."""
-    latency = _wave(now, 300, 0.31, 0.62) if name == MAIN else _wave(now, 500, 0.22, 0.27)
-    return CanarySnapshot(latency + _wave(now, 23, 0.0, 0.06), -0.012, 0, now - now % 1)
+    latency = 0.18 + _rate(name, now) / 70_000 + _wander(f"probe of {name}", now, 0.0, 0.12)
+    return CanarySnapshot(latency, -0.012, 0, now - now % 1)
 
 
 class SyntheticSupervisor:
@@ -105,12 +131,12 @@ class SyntheticSupervisor:
         self.config = config
         #: Since when, and why.
         self.paused: dict[str, tuple[float, str]] = {}
-        self.paused_topics: dict[str, str] = {}
+        self.paused_topics: dict[str, tuple[float, str]] = {}
         self.restarts = 0
 
     def pause(self, *parts, why=""):
         for part in parts or PARTS:
-            self.paused.setdefault(part, (time.time(), why))
+            self.paused.setdefault(part, (self._mirror.clock(), why))
             self._say("flow.paused", f"{part} is {why or 'paused'}", part)
 
     def resume(self, *parts):
@@ -123,7 +149,7 @@ class SyntheticSupervisor:
         self._say("flow.restarted", "connects anew", ",".join(parts))
 
     def pause_topics(self, *topics, why=""):
-        self.paused_topics |= dict.fromkeys(topics, why)
+        self.paused_topics |= dict.fromkeys(topics, (self._mirror.clock(), why or "paused"))
 
     def resume_topics(self, *topics):
         for topic in topics:
@@ -133,7 +159,8 @@ class SyntheticSupervisor:
         return self._mirror.group(self._name, group)
 
     def _say(self, code, text, part):
-        self._mirror.events.publish(FlowEvent(self._name, code, text, part, at=time.time()))
+        at = self._mirror.clock()
+        self._mirror.events.publish(FlowEvent(self._name, code, text, part, at=at))
 
 
 class SyntheticMirror:
@@ -145,7 +172,7 @@ class SyntheticMirror:
 
     def __init__(self, partitions=10_000, groups=200, history_seconds=3600, clock=time.time):
         self.clock = clock
-        now = clock()
+        self._made = now = clock()
         self._began = now - 86_400
         self._stalled_at, self._failed_at = now - 252, now - 1_300
         self._groups = groups
@@ -245,10 +272,21 @@ class SyntheticMirror:
             ),
             rto_seconds=7.25, rto_measured_at=now - 3 * 86_400,
             events=self.events.counts(MAIN), told_offsets=self.events.told_offsets(MAIN),
-            **_counted(rows, now - self._began),
+            **_counted(rows, now, self._began),
         )  # fmt: skip
 
     def _partition(self, topic, n, now):
+        """One of MAIN; if its topic rests, it waits."""
+        found = self._moving(topic, n, now)
+        paused = self._supervisors[MAIN].paused_topics.get(topic)
+        if paused is None or found.troubled:
+            return found
+        since, why = paused
+        return found._replace(
+            state=PartitionState.WAITING, reason=f"its topic is {why}", since=since
+        )  # fmt: skip
+
+    def _moving(self, topic, n, now):
         target = f"us-east.{topic}"
         if TopicPartition(topic, n) == STALLED:
             waits = now - self._stalled_at
@@ -264,10 +302,11 @@ class SyntheticMirror:
             )  # fmt: skip
         if topic == "clicks" and not self._supervisors[MAIN].paused:
             behind = _clicks_behind(n, now)
-            end = 1_000_000 + int((now - self._began) * 40) + n
+            each = 9_000 / _TOPICS[topic]
+            end = 1_000_000 + int((now - self._began) * each) + n
             return PartitionSnapshot(
                 topic, n, target, PartitionState.COPYING, "", "", self._began + 12, 0.0, end,
-                end - behind, end - behind, behind, behind / 900, 0,
+                end - behind, end - behind, behind, behind / each, 0,
             )  # fmt: skip
         key = (topic, n)
         if key not in self._idle:
@@ -293,7 +332,7 @@ class SyntheticMirror:
             base, measured_at=now - now % 2, topics=topics, partitions=rows, states={"idle": 6},
             lag_records=0, lag_seconds=0.0, identical=6, jobs=self._jobs(BACK, now),
             at_risk=RiskSnapshot(0, 0, 0.0, 0, now - now % 2),
-            events=self.events.counts(BACK), **_counted(rows, now - self._began),
+            events=self.events.counts(BACK), **_counted(rows, now, self._began),
         )  # fmt: skip
 
     def _far(self, now):
@@ -310,12 +349,13 @@ class SyntheticMirror:
         source, target = name.split("->")
         running = life.state is FlowState.RUNNING
         scale = 1.0 if name == MAIN else 0.05
-        rate = scale * (_wave(now, 300, 4_000, 26_000) + _wave(now, 41, 0, 2_500)) * running
+        rate = _rate(name, now) * running
         records, seconds = 0, 0.0
         if name == MAIN:
             records = sum(_clicks_behind(n, now) for n in range(_TOPICS["clicks"]))
             stuck = {self._stalled_at: 18_204, self._failed_at: 780}
-            records += sum(count for at, count in stuck.items() if at <= now)
+            for at, count in stuck.items():
+                records += int(count * min(1, max(0, (now - at) / (self._made - at))))
             seconds = max(0.2, now - self._failed_at)
         return FlowSnapshot(
             name, source, target, life, parts, measured_at=now, lag_records=records,
@@ -323,6 +363,7 @@ class SyntheticMirror:
             bytes_per_second=rate * 870, records_total=int((now - self._began) * 9_000 * scale),
             copied_records=int((now - self._began) * 9_000 * scale),
             copied_bytes=int((now - self._began) * 9_000 * 870 * scale), canary=_canary(name, now),
+            paused_topics={t: why for t, (_, why) in self._supervisors[name].paused_topics.items()},
         )  # fmt: skip
 
     def _jobs(self, name, now):
@@ -353,7 +394,7 @@ class SyntheticMirror:
         rows = [
             GroupSnapshot(HOSTILE, {sync: "3 partitions in step"}, True, "", 3, 12),
             GroupSnapshot("billing", {sync: "48 partitions in step"}, True, "", 48,
-                          int(_wave(now, 60, 0, 400))),
+                          int(_wander("billing", now, 0, 400))),
             GroupSnapshot("fraud-detection", {sync: "is in use on eu-west (Stable)"}, False,
                           "is in use on eu-west (Stable)", 48, 9),
             GroupSnapshot("warehouse-loader", {sync: "47 of 48 partitions"}, False,
@@ -396,8 +437,9 @@ class SyntheticMirror:
             self.history.sample(MirrorSnapshot(float(at), tuple(flows)))
 
 
-def _counted(rows, seconds):
+def _counted(rows, now, began):
     """What tasks have done with each of the partitions, and in all."""
+    seconds = now - began
     age, latency = SpanValues(40, 2, 900, 4_000, 100), SpanValues(55, 8, 950, 5_200, 100)
     copies = {
         TopicPartition(p.topic, p.partition): PartitionCopies(
@@ -413,8 +455,7 @@ def _counted(rows, seconds):
         "owns": True, "counts": counts, "copies": copies, "pending": 1_200,
         "free_bytes": 64 << 20, "rounds": int(seconds / 30), "failed_rounds": 1,
         "ledger_runs": 2 * len(rows), "ledger_end": 5 * len(rows),
-        "progressed_at": time.time() - 1.0,
-        "canary": CanarySnapshot(0.08, -0.002, 0, time.time() - 0.5),
+        "progressed_at": now - 1.0,
     }  # fmt: skip
 
 

@@ -37,8 +37,10 @@ SAID = {
     "groups": ("moving consumer groups", "3 groups moved, 1 not"),
     "unfence": ("letting clients write to eu-west", "eu-west was not fenced"),
 }
-#: Partitions of source topics, and how far the target is behind in the first of each.
-TOPICS = {"orders.placed": (48, 412), "payments.settled": (24, 90), "audit.raw": (12, 0)}
+#: Source topics, and how far the target is behind in each of their partitions.
+TOPICS = {
+    "orders.placed": [412, *[0] * 47], "payments.settled": [90, *[0] * 23], "audit.raw": [0] * 12,
+}  # fmt: skip
 IN_USE = "is in use on eu-west (Stable): a group is moved only while nobody uses it there"
 GROUPS = {"billing": "", "fraud-detection": IN_USE, "search-indexer": "", "warehouse-loader": ""}
 
@@ -54,6 +56,7 @@ class FailoverStage:
         breaks_in: the step that raises.
         pace: seconds that a step takes.
         last: the newest handover of each flow, as the ledger has it.
+        topics, groups: as `TOPICS` and `GROUPS`.
     """
 
     def __init__(self, clock=time.time, *, pace=0.0):
@@ -61,6 +64,7 @@ class FailoverStage:
         self.pace = pace
         self.healthy = self.unfit = False
         self.looks = 0
+        self.topics, self.groups = TOPICS, GROUPS
         self.waits_before = self.breaks_in = ""
         self.go = threading.Event()
         self.last: dict[str, Handover] = {}
@@ -76,9 +80,9 @@ class FailoverStage:
         now, week = int(self.clock() * 1000), 7 * 86_400_000
         drill, failover = RehearsalKind.DRILL, RehearsalKind.FAILOVER
         self.rehearsals[flow] = [
-            Rehearsal(now - 3 * 86_400_000, drill, 7.25, 31, 0.4, True, 212, "cron@ops-1"),
-            Rehearsal(now - week, drill, 8.1, 0, 0.0, True, 211, "cron@ops-1"),
-            Rehearsal(now - 2 * week, failover, 9.4, 1_204, 0.6, True, 209, "ada@ops-2"),
+            Rehearsal(now - 3 * 86_400_000, drill, 7.25, 31, 0.4, True, 203, "cron@ops-1"),
+            Rehearsal(now - week, drill, 8.1, 0, 0.0, True, 202, "cron@ops-1"),
+            Rehearsal(now - 2 * week, failover, 9.4, 1_204, 0.6, True, 198, "ada@ops-2"),
             Rehearsal(now - 3 * week, drill, None, None, None, False, 0, "cron@ops-1",
                       "eu-west did not answer"),
         ]  # fmt: skip
@@ -130,19 +134,20 @@ class _Failover:
         stage, name = self._stage, str(self._flow)
         stage.looks += 1
         places, positions, ends = {}, {}, {}
-        for topic, (count, behind) in TOPICS.items():
-            for number in range(count):
+        for topic, lags in stage.topics.items():
+            for number, behind in enumerate(lags):
                 p = TopicPartition(topic, number)
                 places[p] = Place(topic, number, uuid.UUID(int=1), uuid.UUID(int=2))
                 positions[p] = CutAt(40_000, 40_000)
-                ends[p] = 40_000 + (behind if number == 0 else 0)
+                ends[p] = 40_000 + behind
         targets = {p: TopicPartition(f"{self._flow.source}.{p.topic}", p.partition) for p in places}
         nothing: Any = None
         mirrored = Mirrored(places, targets, nothing, frozenset())
         why_not = "" if stage.healthy else "no broker answers: Connection refused"
         source = SourceSeen(stage.healthy, why_not, ends if stage.healthy else {})
         more = {p: end for p, end in ends.items() if end > 40_000}
-        noted = LastSeen(int(stage.clock() * 1000) - 21_000, more, True, 502, 0.4)
+        records = sum(map(sum, stage.topics.values()))
+        noted = LastSeen(int(stage.clock() * 1000) - 21_000, more, True, records, 0.4)
         self.targets, self.positions = targets, positions
         last = stage.last.get(name)
         return FailoverPlan(
@@ -155,16 +160,17 @@ class _Failover:
         start = Start(at, 39_990, Log(0, 40_000))
         return {
             name: GroupStart(name, "Stable" if why else "Empty", why, {} if why else {at: start})
-            for name, why in GROUPS.items()
+            for name, why in self._stage.groups.items()
         }
 
     def _refusals(self):
         source, target = self._flow.source, self._flow.target
         if self._stage.healthy and not self._wish.force:
+            partitions = sum(map(len, self._stage.topics.values()))
             yield HandoverRefused(
                 "failover.source-healthy",
-                f"{source} answers, and all 84 partitions of it have a leader: nothing has to be"
-                " lost",
+                f"{source} answers, and all {partitions:,} partitions of it have a leader:"
+                " nothing has to be lost",
                 "'heliograph switchover' moves clients without loss; --force fails over all the"
                 " same, and loses what is not mirrored",
             )  # fmt: skip
@@ -199,7 +205,9 @@ class _Failover:
                     )
                 done(SAID[step][1])
         steps.end()
-        moved = {n: Moved(n, written=0 if why else 1, reason=why) for n, why in GROUPS.items()}
+        moved = {
+            n: Moved(n, written=0 if why else 1, reason=why) for n, why in stage.groups.items()
+        }
         return FailoverReport(
             name, steps.handover, plan.source, plan.risk, self.positions, self.targets, moved,
             plan.groups, 7.2, steps.took,

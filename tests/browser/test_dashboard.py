@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from importlib.resources import files
+from itertools import combinations, cycle, permutations
 from urllib.parse import quote
 
 import pytest
@@ -28,7 +30,7 @@ from synthetic import (
 )
 
 needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-FLOW_TABS = ("partitions", "groups", "failover", "configuration")
+FLOW_TABS = ("partitions", "topics", "groups", "failover", "configuration")
 VIEWS = ("", "topics", "groups", "jobs", "events", "configuration",
          *(f"flow/{quote(MAIN)}/{tab}" for tab in FLOW_TABS))  # fmt: skip
 #: Chromium says so by itself; the page has a form for it.
@@ -70,6 +72,26 @@ def page(chromium):
     assert elsewhere == []
     chromium.run("try { localStorage.clear(); sessionStorage.clear(); } catch {}")
     chromium.open("about:blank")
+
+
+def test_the_figures_of_the_pictures_agree_and_have_no_pattern():
+    mirror = SyntheticMirror(clock=lambda: 1_794_994_872.0)
+    flow = mirror.snapshot().flow(MAIN)
+    points = mirror.history.read(mirror.clock(), 3600, 720)[MAIN].points
+    _, records, _, rate, _, latency = points[-1]
+    # Five seconds before, nothing was very different.
+    for shown, now in (
+        (records, flow.lag_records), (rate, flow.records_per_second),
+        (latency, flow.canary.latency_seconds),
+    ):  # fmt: skip
+        assert shown == pytest.approx(now, rel=0.2)
+    assert flow.lag_records == sum(p.lag_records for p in flow.partitions)
+    assert flow.lag_records == flow.at_risk.records
+    assert flow.progressed_at == mirror.clock() - 1
+    # A wave would come back to its highest within a period.
+    rates = [point[3] for point in points]
+    top = max(rates)
+    assert sum(rate > 0.97 * top for rate in rates) < 0.1 * len(rates)
 
 
 def open_view(page, served, address=""):
@@ -134,6 +156,72 @@ def test_opens_and_tells_what_flows_where_and_what_needs_somebody(page, served):
     page.find("#connection.ok")
 
 
+class Drawn(SyntheticMirror):
+    """A mirror whose flows are between other clusters; all do what three real ones do."""
+
+    def __init__(self, pairs):
+        super().__init__(partitions=200, groups=1)
+        self.pairs = pairs
+
+    def snapshot(self):
+        found = super().snapshot()
+        if not hasattr(self, "pairs"):
+            return found
+        flows = tuple(
+            replace(kind, flow=f"{source}->{target}.{number}", source=source, target=target)
+            for number, ((source, target), kind) in enumerate(zip(self.pairs, cycle(found.flows)))
+        )
+        return replace(found, flows=flows)
+
+
+CHAIN = [("london", "paris"), ("paris", "frankfurt"), ("frankfurt", "singapore")]
+#: Four clusters, each with each in both directions, and eight more flows.
+MESH = [*permutations(("us-east", "us-west", "eu-west", "ap-south"), 2)]
+MESH += [pair for pair in MESH if "us-east" in pair][:6] + MESH[-2:]
+MANY = [*combinations([f"region-{n}" for n in range(12)], 2)][:30]
+
+#: Of the topology: how often each cluster is drawn, what is outside, and what is upon another.
+PICTURE = """
+  const svg = document.querySelector(".topology svg");
+  const outer = svg.getBoundingClientRect();
+  const shown = (css) => [...svg.querySelectorAll(css)].filter((one) => one.getBBox().width);
+  const named = (one) =>
+    [one.textContent || one.parentNode.textContent, one.getBoundingClientRect()];
+  const boxes = shown(".cluster rect").map(named);
+  const labels = [...boxes, ...shown(".figure").map(named)];
+  const outside = labels.filter(([, r]) => r.left < outer.left - 1 || r.right > outer.right + 1
+    || r.top < outer.top - 1 || r.bottom > outer.bottom + 1).map(([name]) => name);
+  const upon = labels.flatMap(([a, r], n) => labels.slice(n + 1)
+    .filter(([, q]) => Math.min(r.right, q.right) - Math.max(r.left, q.left) > 1
+      && Math.min(r.bottom, q.bottom) - Math.max(r.top, q.top) > 1)
+    .map(([b]) => `${a} / ${b}`));
+  for (const one of shown(".cluster text")) {
+    const box = one.parentNode.querySelector("rect").getBBox();
+    if (one.getBBox().width > box.width - 2) outside.push(one.textContent);
+  }
+  const times = {};
+  for (const one of svg.querySelectorAll(".cluster title"))
+    times[one.textContent] = (times[one.textContent] ?? 0) + 1;
+  return { arrows: shown(".arrow").length, times, outside, upon };
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("pairs", [CHAIN, MESH, MANY])
+def test_any_topology_is_drawn_with_room_for_all_that_it_says(page, pairs):
+    with synthetic_server(Drawn(pairs)) as served:
+        for width in (1280, 390):
+            page.screen(width, 900)
+            open_view(page, served)
+            page.find(".arrow .lag", "lag")
+            found = page.run(PICTURE)
+            assert (found["outside"], found["upon"]) == ([], []), width
+            assert found["arrows"] == len(pairs)
+            assert found["times"].keys() == {name for pair in pairs for name in pair}
+            # Twelve clusters have no room beside each other on a phone.
+            assert (set(found["times"].values()) == {1}) == (pairs is not MANY or width == 1280)
+
+
 @needs_browser
 def test_a_chart_moves_and_has_its_past_after_a_reload(page, served):
     open_view(page, served)
@@ -183,6 +271,8 @@ def test_finds_a_stalled_partition_among_10_000_and_reads_why(page, served):
     page.click('#tab [data-state=""]')
     page.find('#tab input[name="topic"]').send_keys("clicks")
     page.says("1 to 25 of 96 partitions")
+    # States are counted for what is filtered.
+    assert page.text("#tab .choice") == "all 96 copying 96"
     page.click("#tab thead button", "Lag")
     page.find("#tab [aria-sort=descending] button", "Lag")
     page.click("#tab .pager button", "Next")
@@ -222,6 +312,46 @@ def test_pauses_and_resumes_after_a_confirmation_and_events_say_so(page, served)
     page.click("#confirm-yes")
     wait_until(lambda: flow.restarts == 1, "it restarts")
     page.says("flow.restarted", "#tab .events")
+
+
+@needs_browser
+def test_topics_have_a_state_a_reason_and_the_button_that_applies(page, served):
+    flow = served.mirror.supervisor(MAIN)
+
+    def row(topic):
+        return page.text(f'[data-row="{MAIN} {topic}"]')
+
+    open_view(page, served, "topics")
+    # The worst first: the failed partition, the stalled one, and why.
+    page.find("tbody .opener", "payments.settled")
+    names = "return [...document.querySelectorAll('tbody th .name')].map((n) => n.textContent)"
+    assert page.run(names)[:3] == ["audit.raw", "payments.settled", "clicks"]
+    assert re.search(r"failed 22 min ago 12 1 780 [\d.]+ min (in \d+ s|now)$", row("audit.raw"))
+    page.says(f"audit.raw-3: {FAILED_REASON}")
+    page.says("What to do: Raise max.message.bytes")
+    page.says(f"payments.settled-7: {STALLED_REASON}")
+    page.click(".opener", "clicks")
+    page.says("Target topic us-east.clicks")
+    assert page.all('main [data-command="resume"]') == []
+    page.click('main [data-command="pause"]')
+    page.find("#confirm-why").send_keys("the target is full")
+    page.click("#confirm-yes")
+    wait_until(lambda: flow.paused_topics, "the topic pauses")
+    page.until(lambda: " paused " in row("clicks"), "the topic is paused")
+    page.says("paused through REST: the target is full")
+    # Who paused it knows: the overview does not call for anybody.
+    page.go("/")
+    page.says(STALLED_REASON, ".attention")
+    assert "clicks" not in page.text(".attention")
+    page.go(f"/{flow_address(MAIN, 'partitions')}/clicks")
+    page.says("its topic is paused through REST: the target is full What to do: Resume it", "#tab")
+    page.go("/topics")
+    page.click(".opener", "clicks")
+    page.until(lambda: not page.all('main [data-command="pause"]'), "nothing is left to pause")
+    page.click('main [data-command="resume"]')
+    page.click("#confirm-yes")
+    wait_until(lambda: not flow.paused_topics, "the topic goes on")
+    page.until(lambda: " copying " in row("clicks"), "the topic is copied")
 
 
 @needs_browser
@@ -350,15 +480,42 @@ def test_configuration_has_origins_and_no_secrets_and_jobs_say_why(page, served)
     page.says("us-east.payments.settled")
 
 
+#: What can be pressed, and is beside the screen. Heads of tables are only read out there.
+OUTSIDE = """
+  return [...document.querySelectorAll("a:not(.skip), button, input, select, .arrow")]
+    .filter((one) => one.checkVisibility() && !one.closest("thead"))
+    .filter((one) => {
+      const { left, right, width } = one.getBoundingClientRect();
+      return width && (left < 0 || right > innerWidth + 0.5);
+    })
+    .map((one) => one.textContent || one.outerHTML);
+"""
+
+
 @needs_browser
-def test_a_phone_shows_every_view_without_scrolling_sideways(page, served):
-    width = 360
+@pytest.mark.parametrize("width", [360, 720, 900])
+def test_a_small_screen_shows_every_view_without_scrolling_sideways(page, served, width):
     page.screen(width, 800)
     for view in VIEWS:
         open_view(page, served, view)
         page.find("main .card tr, main .event, main .arrow")
         wide = "return [document.documentElement.scrollWidth, innerWidth]"
         assert page.run(wide) == [width, width], view
+        assert page.run(OUTSIDE) == [], view
+
+
+@needs_browser
+def test_no_tile_breaks_a_line(page, served):
+    lines = """
+      return [...document.querySelectorAll(".tile b, .tile span")]
+        .filter((one) => one.getClientRects().length > 1 || one.offsetHeight > 34)
+        .map((one) => one.textContent);
+    """
+    open_view(page, served)
+    for width in (1400, 1280, 1180, 1024, 760, 390):
+        page.screen(width, 900)
+        page.says("Lag in records", ".tiles")
+        assert page.run(lines) == [], width
 
 
 CONTRASTS = """

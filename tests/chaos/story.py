@@ -3,13 +3,14 @@
 Two real clusters, numbered records without a pause, and a real ``heliograph run --listen`` with a
 log file. Faults are injected one after another. At each fault, and after each repair, all views are
 asked until they tell it: the dashboard in a real browser, ``heliograph status``, ``/metrics``, the
-log, and ``/health/ready`` beside them. A row of the table is a fault: what each view said, after
-how many seconds, and whether they agree. They do not if
+log, ``/health/ready`` and ``/health/live`` beside them. A row of the table is a fault: what each
+view said, after how many seconds, and whether they agree. They do not if
 
 - a view does not name the flow, the partitions, the state and the reason of the fault,
 - a view does not say that all is well after the repair,
 - a view names something that was not injected,
-- one says *healthy* while another one says otherwise for longer than `BOUND` seconds.
+- one says *healthy* while another one says otherwise for longer than `BOUND` seconds,
+- ``/health/live`` does not answer 200: only a driver that hangs, or its JVM, is not live.
 
 At the end every record of the source must be on the target once.
 """
@@ -60,6 +61,7 @@ from views import (
     BAD,
     NAMED,
     Dashboard,
+    Live,
     LogFile,
     Metrics,
     Ready,
@@ -297,11 +299,19 @@ def _status_lacks(view, told, chapter, since, before_):
         found = told.facts["problems"]
         if not _spark(chapter) and not any(_fits(chapter.reason, text) for text in found):
             lacks.append(f"another reason: {found}")
-    if chapter.code not in ("", "notice") and not _spark(chapter):
-        counted, was = flow["events"].get(chapter.code, 0), before_["events"].get(chapter.code, 0)
-        if counted <= was:
-            lacks.append(f"no {chapter.code} is counted")
+    if _is_counted(chapter) and _more_in_status(told, chapter, before_) <= 0:
+        lacks.append(f"no {chapter.code} is counted")
     return lacks
+
+
+def _is_counted(chapter):
+    """Whether its event is one of a flow."""
+    return chapter.code not in ("", "notice") and not _spark(chapter)
+
+
+def _more_in_status(told, chapter, before_):
+    """How many events of the fault's code `status` counts since it was injected."""
+    return _flow(told)["events"].get(chapter.code, 0) - before_["events"].get(chapter.code, 0)
 
 
 def _spark(chapter):
@@ -318,15 +328,15 @@ def _metrics_lack(view, told, chapter, since, before_):
         counted = _value(series, "heliograph_partitions", {"flow": FLOW, "state": chapter.state})
         if counted != len(chapter.partitions):
             lacks.append(f"{counted:g} partitions are {chapter.state}")
-    if chapter.code not in ("", "notice") and not _spark(chapter):
-        counted = events_in(series, FLOW, chapter.code)
-        if counted <= before_["events"].get(chapter.code, 0):
-            lacks.append(f"no {chapter.code} is counted")
-    if chapter.counter:
-        name, labels = chapter.counter
-        if _value(series, name, labels) <= before_["counter"]:
-            lacks.append(f"{name} does not grow")
+    if _is_counted(chapter) and _more_in_metrics(series, chapter, before_) <= 0:
+        lacks.append(f"no {chapter.code} is counted")
+    if chapter.counter and _value(series, *chapter.counter) <= before_["counter"]:
+        lacks.append(f"{chapter.counter[0]} does not grow")
     return lacks
+
+
+def _more_in_metrics(series, chapter, before_):
+    return events_in(series, FLOW, chapter.code) - before_["events"].get(chapter.code, 0)
 
 
 def _value(series, name, labels):
@@ -389,8 +399,33 @@ def _ready_lacks(view, told, chapter, since, before_):
     return []
 
 
+def _live_lacks(view, told, chapter, since, before_):
+    return [] if told.healthy else [f"it answers {told.words}"]
+
+
 _MISSING = {"dashboard": _page_lacks, "status": _status_lacks, "metrics": _metrics_lack,
-            "log": _log_lacks, "ready": _ready_lacks}  # fmt: skip
+            "log": _log_lacks, "ready": _ready_lacks, "live": _live_lacks}  # fmt: skip
+
+
+def found_by(view, told, chapter, since, before_):
+    """By what a view tells a fault that leaves everything healthy; empty for other faults."""
+    if chapter.claims or not chapter.code:
+        return ""
+    code = chapter.code
+    if view.name_ == "dashboard":
+        count = sum(code in text for text in told.facts["events"])
+    elif view.name_ == "status":
+        count = _more_in_status(told, chapter, before_)
+    elif view.name_ == "metrics":
+        series, (name, labels) = told.facts["series"], chapter.counter
+        grown = _value(series, name, labels) - before_["counter"]
+        count = _more_in_metrics(series, chapter, before_)
+        return f"event {code} x{count:g}, {name.removeprefix('heliograph_')} +{grown:g}"
+    elif view.name_ == "log":
+        count = sum(event.get("code") == code for event in view.events_since(since))
+    else:
+        return ""
+    return f"event {code} x{count}"
 
 
 def disagreement(one, other, since, until):
@@ -492,7 +527,9 @@ class Story:
     def _watch(self, stack, world):
         url = self.mirror.url
         self._await(lambda: _answers(url), _START_SECONDS, "the REST API")
-        views = [Status(url), Metrics(url), LogFile(self.mirror.log_file), Ready(url)]
+        views = [
+            Status(url), Metrics(url), LogFile(self.mirror.log_file), Ready(url), Live(url),
+        ]  # fmt: skip
         if MISSING:
             self.notes.append(f"The dashboard was left out: {MISSING}.")
             self.say(self.notes[-1])
@@ -595,7 +632,8 @@ class Story:
                     lacking[view] = missing(view, told, chapter, since, before_)
                     if not lacking[view]:
                         row.told[view.name_] = told.answered - since
-                        row.said[view.name_] = told.words
+                        found = found_by(view, told, chapter, since, before_)
+                        row.said[view.name_] = "; ".join(filter(None, [told.words, found]))
                         waiting.remove(view)
                         break
         for view in waiting:
@@ -644,8 +682,12 @@ class Story:
 
     def _judge(self, chapter, row, since, until):
         """What was said too long, and what nobody injected."""
-        # /health/ready is no verdict on partitions, and has its own row of expectations.
-        views = [v for v in self.views if not isinstance(v, Ready)]
+        for view in self.views:
+            if isinstance(view, Live):
+                wrong = {told.words for told in view.since(since) if not told.healthy}
+                row.wrong += [f"live answered {words}" for words in sorted(wrong)]
+        # Probes are no verdict on partitions, and have their own expectations.
+        views = [v for v in self.views if not isinstance(v, (Ready, Live))]
         for view in views:
             uninvited = set()
             for told in view.since(since):

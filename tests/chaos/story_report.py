@@ -3,7 +3,7 @@
 import os
 import time
 
-_COLUMNS = ("dashboard", "status", "metrics", "log", "ready")
+_COLUMNS = ("dashboard", "status", "metrics", "log", "ready", "live")
 
 
 def table(story):
@@ -53,7 +53,10 @@ def report(story, minutes, arguments):
         " the repair was ordered: a broker that was killed starts within it. *Longest difference*"
         " is for how long, for certain, one view said healthy while another did not; more than"
         f" {story.bound:.0f} s is a disagreement. `ready` is `/health/ready`, which says whether"
-        " flows do their work and counts no partitions.", "",
+        " flows do their work and counts no partitions; `live` is `/health/live`, which must be 200"
+        " from the first fault to the last. *healthy* and *nothing* with an event: a fault that"
+        " nobody has to mend, and that is told. Each fault is injected once in the order of the"
+        " table, and then again as long as `MINUTES` allows.", "",
         *table(story), "",
         "What was done, and what `heliograph status FILE` said of it (exit code, whom it asked, how"
         " long that took):", "",

@@ -352,6 +352,22 @@ class Ready(View):
         return status == http.HTTPStatus.OK, claims, words, found
 
 
+class Live(View):
+    """``GET /health/live``: whether the driver moves. A probe kills the mirror that does not."""
+
+    name_ = "live"
+
+    def __init__(self, url):
+        super().__init__()
+        self._url = f"{url}/health/live"
+
+    def look(self):
+        status, text = get(self._url)
+        claims = {f"{part['part']} stuck" for part in json.loads(text)["stuck"]}
+        words = " ".join([str(status), *sorted(claims)])
+        return status == http.HTTPStatus.OK, claims, words, {}
+
+
 #: What the overview shows, by what is visible on it.
 _READ = """
   const seen = (one) => one && one.checkVisibility();

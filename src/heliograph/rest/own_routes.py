@@ -6,6 +6,7 @@ Everything comes from the one snapshot and the one bus of events. Runs in the RE
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from heliograph.rest.paging import (
 from heliograph.rest.routing import Answer, Call, Route
 from heliograph.rest.settings import Role
 from heliograph.rest.streams import EventStreams, Streams
+from heliograph.rest.topic_rows import WORST, TopicRow, topic_rows
 from heliograph.service.events import EventBus, Published, level_of, line_of
 from heliograph.service.history import History
 from heliograph.service.snapshot import (
@@ -40,7 +42,6 @@ from heliograph.service.snapshot import (
     GroupDetails,
     MirrorSnapshot,
     PartitionSnapshot,
-    TopicSnapshot,
     summary,
     to_json,
 )
@@ -55,7 +56,6 @@ _PARTS = (COPYING, CHECKPOINTS, HEARTBEATS)
 _FIRST = 20
 #: Characters of a reason: it stands in a line of each view.
 _WHY = 300
-_WORST = {state: number for number, state in enumerate(PartitionState)}
 
 
 class Commands(Protocol):
@@ -163,33 +163,35 @@ class _OwnRoutes:
     def _partitions(self, call: Call) -> Answer:
         flow = self._found(call)
         rows: Sequence[PartitionSnapshot] = flow.partitions
-        if states := _states(call):
-            rows = [p for p in rows if p.state in states]
         if (fits := fitting(call, "topic")) is not None:
             rows = [p for p in rows if fits(p.topic)]
+        counts = Counter(p.state for p in rows)
+        if states := _states(call):
+            rows = [p for p in rows if p.state in states]
         keys: dict[str, Callable[[PartitionSnapshot], Any]] = {
             "name": lambda p: (p.topic, p.partition),
             "lag": lambda p: known_first(p.lag_records),
             "seconds": lambda p: known_first(p.lag_seconds),
-            "state": lambda p: _WORST[p.state],
+            "state": lambda p: WORST[p.state],
             "since": lambda p: p.since,
         }
         page = page_of(call, rows, keys)
         measured = moment(flow.measured_at) if flow.measured_at else None
-        head = {"flow": flow.flow, "measured_at": measured}
+        head = {"flow": flow.flow, "measured_at": measured, "states": counts}
         return Answer({**head, **page("partitions", to_json)})
 
     def _topics(self, call: Call) -> Answer:
-        rows = [(flow.flow, topic) for flow in self._chosen(call) for topic in flow.topics]
+        rows = [row for flow in self._chosen(call) for row in topic_rows(flow)]
         if (fits := fitting(call, "topic")) is not None:
-            rows = [row for row in rows if fits(row[1].topic)]
-        keys: dict[str, Callable[[tuple[str, TopicSnapshot]], Any]] = {
-            "name": lambda row: (row[1].topic, row[0]),
-            "lag": lambda row: known_first(row[1].lag_records),
-            "seconds": lambda row: known_first(row[1].lag_seconds),
-            "troubled": lambda row: row[1].troubled,
+            rows = [row for row in rows if fits(row.topic.topic)]
+        keys: dict[str, Callable[[TopicRow], Any]] = {
+            "name": lambda row: (row.topic.topic, row.flow),
+            "state": lambda row: row.worry,
+            "lag": lambda row: known_first(row.topic.lag_records),
+            "seconds": lambda row: known_first(row.topic.lag_seconds),
+            "troubled": lambda row: row.topic.troubled,
         }
-        return Answer(page_of(call, rows, keys)("topics", _with_flow))
+        return Answer(page_of(call, rows, keys)("topics", TopicRow.to_json))
 
     def _groups(self, call: Call) -> Answer:
         rows = [(flow.flow, group) for flow in self._chosen(call) for group in flow.groups]

@@ -15,6 +15,7 @@ from heliograph.model import PartitionEvent, PartitionState, TopicPartition
 from heliograph.rest import latest, routing
 from heliograph.rest.own_routes import Mirrored
 from heliograph.rest.settings import Limits
+from heliograph.rest.topic_rows import topic_rows
 from heliograph.service.events import EventBus, FlowEvent, JobEvent
 from heliograph.service.history import History
 from heliograph.service.snapshot import (
@@ -33,6 +34,7 @@ from heliograph.service.snapshot import (
     PartitionSnapshot,
     TopicSnapshot,
 )
+from heliograph.units import moment
 
 V1 = "/heliograph/v1"
 FLOW = f"{V1}/flows/A-%3EB"
@@ -174,6 +176,16 @@ def test_partitions_are_filtered_sorted_and_cut(ask):
     assert ask.get(f"{FLOW}/partitions?topic=orders").json["measured_at"].startswith("1970")
 
 
+def test_states_are_counted_for_the_topic_whatever_state_is_asked_for(ask):
+    def counts(query):
+        return ask.get(f"{FLOW}/partitions?limit=1&{query}").json["states"]
+
+    assert counts("") == {"failed": 1, "stalled": 1, "idle": 10_000}
+    assert counts("state=failed") == counts("")
+    assert counts("topic=orders&state=idle") == {"failed": 1, "stalled": 1}
+    assert counts("topic=nope") == {}
+
+
 @pytest.mark.parametrize(
     "query",
     ["state=odd", "sort=odd", "limit=x", "offset=-1", "limit=1e3", "topic=" + 9 * "*a",
@@ -202,6 +214,44 @@ def test_topics_groups_and_jobs(ask):
     assert reply.headers["X-Content-Type-Options"] == "nosniff"
     found = ask.get(f"{V1}/jobs?sort=-error").json
     assert [j["error"] for j in found["jobs"]] == ["no right", ""]
+
+
+def test_a_topic_has_the_state_of_its_worst_partition(ask):
+    worst, fine = ask.get(f"{V1}/topics?sort=-state").json["topics"]
+    assert {name: worst[name] for name in ("topic", "state", "partition", "since", "paused")} == {
+        "topic": "orders", "state": "failed", "partition": 0, "since": "1970-01-01T00:00:01.000Z",
+        "paused": None,
+    }  # fmt: skip
+    # It is idle since the last of its partitions is.
+    assert (fine["state"], fine["partition"], fine["since"][:16]) == (
+        "idle", None, "1970-01-01T02:46",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (["idle", "waiting"], ["paused", "by ada", None, 2.0]),
+        (["idle", "idle"], ["paused", "by ada", None, None]),
+        # Whoever paused it may not know.
+        (["waiting", "failed"], ["failed", "why 1", 1, 2.0]),
+        ([], ["paused", "by ada", None, None]),
+    ],
+)
+def test_a_paused_topic_says_so_unless_something_is_worse(states, said):
+    rows = tuple(
+        partition("t", number, PartitionState(state))._replace(reason=f"why {number}")
+        for number, state in enumerate(states)
+    )
+    topic = TopicSnapshot("t", "A.t", len(rows), 0, 0.0, 0)
+    life = Life(FlowState.RUNNING)
+    flow = FlowSnapshot("A->B", "A", "B", life, topics=(topic,), partitions=rows,
+                        paused_topics={"t": "by ada"})  # fmt: skip
+    [row] = topic_rows(flow)
+    plain = row.to_json()
+    since = moment(said[3]) if said[3] else None
+    assert [plain[name] for name in ("state", "reason", "partition", "since")] == [*said[:3], since]
+    assert plain["paused"] == "by ada"
 
 
 def test_a_group_on_both_sides(ask):

@@ -8,6 +8,7 @@ const MEANING = {
   copying: "It is behind, and moving.",
   starting: "Nothing of it was copied since the mirror started.",
   waiting: "It has to wait, and says for what.",
+  paused: "Nothing of it is copied until it is resumed.",
   throttled: "A broker's quota slows it down.",
   quarantining: "Records that the target does not take are being set aside.",
   stalled: "It is behind and does not move, or it cannot be measured.",
@@ -17,6 +18,7 @@ const MEANING = {
 const BY_STATE = {
   starting: "Wait. If no task starts, an event flow.waiting says so.",
   waiting: "Mostly nothing. For a transaction that never ends, run kafka-transactions.sh find-hanging on the source.",
+  paused: "Resume it when it should go on. Its lag grows until then.",
   throttled: "Raise the quota of the mirror's client, if it falls behind.",
   quarantining: "Look at the quarantine topic.",
   stalled: "Look at the broker that the reason names, or at Spark. Nothing has to be restarted: it goes on when the cause is gone.",
@@ -55,3 +57,5 @@ export function adviceFor({ state, code }) {
 }
 
 export const isTrouble = (state) => !["idle", "copying", "starting"].includes(state);
+/** Whether somebody is needed; others should be known. */
+export const isBad = (state) => state === "failed" || state === "stalled";

@@ -1,10 +1,10 @@
 // What needs somebody, why, and what to do: of all flows, the worst first.
 
-import { adviceFor, flowAdvice } from "./advice.js";
+import { adviceFor, flowAdvice, isBad } from "./advice.js";
 import { flowPath, get } from "./api.js";
 import { h, put, selectedIn, whenReleased } from "./dom.js";
 import { flowName, lasting, when } from "./format.js";
-import { stateBadge } from "./icons.js";
+import { kindOf, stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
 import { on, store } from "./store.js";
 
@@ -38,9 +38,10 @@ export function attention() {
 
   function show(flows) {
     if (selectedIn(element)) return;
-    const items = [...flows.filter((flow) => flow.life.state === "failed").map(ofFlow),
-      ...flows.flatMap((flow) => flow.troubled.map((row) => ofPartition(flow, row))),
-      ...flows.flatMap((flow) => flow.failing.map((job) => ofJob(flow, job)))];
+    const rows = flows.flatMap((flow) => flow.troubled.filter(isUnasked(flow)).map((row) => [isBad(row.state), ofPartition(flow, row)]));
+    const of = (bad) => rows.filter(([one]) => one === bad).map(([, element]) => element);
+    const items = [...flows.filter((flow) => flow.life.state === "failed").map(ofFlow), ...of(true),
+      ...flows.flatMap((flow) => flow.failing.map((job) => ofJob(flow, job))), ...of(false)];
     element.hidden = !items.length;
     put(list, items.slice(0, SHOWN));
     more.textContent = items.length > SHOWN ? `And ${items.length - SHOWN} more: the flows below have them all.` : "";
@@ -57,8 +58,11 @@ export function attention() {
   };
 }
 
+/** Whoever paused a topic knows that its partitions wait. */
+const isUnasked = (flow) => (row) => row.state !== "waiting" || !(row.topic in flow.paused_topics);
+
 function item({ state, title, href, flow, since, next, reason, advice }) {
-  return h("li", {},
+  return h("li", { class: kindOf(state) },
     h("div", { class: "attention-head" }, stateBadge(state), h("a", { href, "data-key": `attention:${href}` }, title),
       h("span", { class: "muted" }, flow ? `${flow} · ` : "", since, next ? [" · next try ", when(next)] : null)),
     h("p", { class: "reason" }, reason),

@@ -77,5 +77,5 @@ function line(event) {
   return h("li", { class: `event ${event.level}` },
     h("time", { datetime: event.at, title: Number.isNaN(ms) ? "" : absolute(ms) }, Number.isNaN(ms) ? "" : dayAndClock(ms)),
     h("span", { class: "level" }, sign(...(SIGNS[event.level] ?? SIGNS.info)), event.level),
-    h("span", { class: "text" }, about ? h("b", {}, about) : null, about ? " " : null, text, event.code ? h("code", {}, event.code) : null));
+    h("span", { class: "text" }, about ? h("b", {}, about) : null, about ? " " : null, text, event.code ? [" ", h("code", {}, event.code)] : null));
 }

@@ -3,7 +3,7 @@
 import { Failure, flowPath, get, post } from "./api.js";
 import { open } from "./commands.js";
 import { empty, h, put, selectedIn, whenReleased } from "./dom.js";
-import { count, duration, flowName, now, when, whole, UNKNOWN } from "./format.js";
+import { count, duration, flowName, now, when, whole } from "./format.js";
 import { isOpen, lastHandover, rehearsals } from "./handover.js";
 import { sign } from "./icons.js";
 import { admission, flowNamed, on, store } from "./store.js";
@@ -205,7 +205,7 @@ function planFacts(plan) {
   const answers = !source.answers ? `does not answer` : source.silent_partitions ? `silent for ${count(source.silent_partitions, "partition")}` : "answers for all partitions";
   return [
     facts([name, answers], ["Records at risk", whole(risk.records)],
-      ["The oldest waits", risk.exact ? UNKNOWN : duration(risk.seconds)], ["Topics", whole(plan.topics.length)], ["Partitions", whole(plan.partitions)],
+      ...(risk.exact ? [] : [["The oldest waits", duration(risk.seconds)]]), ["Topics", whole(plan.topics.length)], ["Partitions", whole(plan.partitions)],
       ["Groups to be moved", whole(movable)], ["Groups that stay", whole(plan.groups.length - movable)], ["Looked at", when(plan.at)]),
     source.why_not ? h("p", { class: "reason" }, `${name}: ${source.why_not}`) : null,
     h("p", {}, lost(plan)),

@@ -40,11 +40,19 @@ const OF_PARTITION = {
   "standing by": ["standby", "quiet"], stopped: ["stopped", "quiet"], ready: ["ok", "ok"],
 };
 
-/** The state of a partition, a part or a flow: sign and word. */
+const signOf = (state) => OF_PARTITION[state] ?? ["waiting", "quiet"];
+
+/** The state of a partition, a topic, a part or a flow: sign and word. */
 export function stateBadge(state) {
-  const [name, kind] = OF_PARTITION[state] ?? ["waiting", "quiet"];
+  const [name, kind] = signOf(state);
   return h("span", { class: `state ${kind}` }, sign(name, kind), state);
 }
+
+/** The class that colours it. */
+export const kindOf = (state) => signOf(state)[1];
+
+/** Why something is in a state: lines with a bar in its colour. */
+export const because = (state, ...lines) => h("div", { class: `because ${kindOf(state)}` }, lines);
 
 export function conditionBadge(condition) {
   const name = condition.shape === "running" ? "ok" : condition.shape;

@@ -33,9 +33,6 @@ function route() {
   const links = [["", ["Overview"]], ...GLOBAL];
   put(element("nav"), links.map(([key, [title]]) =>
     h("a", { href: `#/${key}`, "data-key": `nav:${key}`, "aria-current": key === current ? "page" : null }, title)));
-  // On a phone the views do not fit side by side.
-  const chosen = element("nav").querySelector("[aria-current]");
-  if (chosen) element("nav").scrollLeft = chosen.offsetLeft - element("nav").clientWidth / 2;
   document.title = `${first === "flow" ? flowName(name) : isGlobal ? TABS[first][0] : "Overview"} · Heliograph`;
 }
 

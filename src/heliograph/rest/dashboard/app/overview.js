@@ -4,7 +4,7 @@ import { attention } from "./attention.js";
 import { charts } from "./charts.js";
 import { h, put } from "./dom.js";
 import { events } from "./events.js";
-import { amount, byteRate, count, duration, flowName, records, whole, withUnit } from "./format.js";
+import { amount, byteRate, count, duration, flowName, whole, withUnit } from "./format.js";
 import { conditionOf, sentenceOf } from "./health.js";
 import { conditionBadge, sign } from "./icons.js";
 import { linkTo } from "./links.js";
@@ -55,7 +55,7 @@ function figures(flows) {
   const unmeasured = flows.some((flow) => flow.unmeasured);
   return [
     tile("Throughput", withUnit(total(flows, "records_per_second"), "rec/s"), byteRate(total(flows, "bytes_per_second"))),
-    tile("Lag", records(total(flows, "lag_records"), unmeasured), oldest === null ? "not measured yet" : `oldest waits ${duration(oldest)}`),
+    tile("Lag in records", `${amount(total(flows, "lag_records"))}${unmeasured ? "+" : ""}`, oldest === null ? "not measured yet" : `oldest waits ${duration(oldest)}`),
     tile("Canary latency", duration(greatest(canaries)), canaries.length ? "of the slowest flow" : "no probe was seen yet"),
     tile("Partitions", whole(partitions), `${count(topics, "topic")}${troubled ? `, ${troubled} in trouble` : ""}`),
     tile("Flows running", `${running} of ${flows.length}`, engine ? `Spark ${engine.state}${engine.slots ? `, ${count(engine.slots, "slot")}` : ""}` : "no Spark is needed"),

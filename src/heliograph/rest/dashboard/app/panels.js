@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { empty, h, put } from "./dom.js";
 import { amount, count, duration, flowName, when, whole, UNKNOWN } from "./format.js";
-import { sign, stateBadge } from "./icons.js";
+import { because, sign, stateBadge } from "./icons.js";
 import { Table } from "./table.js";
 import { flowColumn, NUMBER } from "./tables.js";
 
@@ -60,7 +60,7 @@ function result(job) {
 
 export function jobs(flow) {
   return new Table({
-    path: "jobs", name: "jobs", noun: "job", fixed: { flow }, sort: "-error", key: (row) => `${row.flow} ${row.part} ${row.description}`,
+    path: "jobs", name: "jobs", noun: "job", dense: true, fixed: { flow }, sort: "-error", key: (row) => `${row.flow} ${row.part} ${row.description}`,
     nothing: ["No job runs", "Jobs start with their flow."],
     columns: [
       { title: "Job", sort: "name", cell: (row) => row.description }, ...flowColumn(flow),
@@ -70,7 +70,7 @@ export function jobs(flow) {
       { title: "Next run", cell: (row) => when(row.next_run) },
       { title: "Took", class: NUMBER, cell: (row) => (row.last_run ? duration(row.took_seconds) : UNKNOWN) },
     ],
-    always: (row) => (row.error ? h("p", { class: "reason" }, row.error) : null),
+    always: (row) => (row.error ? because("failed", h("p", { class: "reason" }, row.error)) : null),
   });
 }
 
@@ -117,6 +117,6 @@ function keys(rows) {
   const head = ["Key", "Value", "Where it comes from"];
   const row = (key) => h("tr", {}, h("th", { scope: "row", "data-label": head[0] }, h("code", {}, key.key)),
     h("td", { "data-label": head[1] }, h("code", {}, key.value === null ? UNKNOWN : String(key.value))),
-    h("td", { "data-label": head[2], class: "muted" }, key.origin));
+    h("td", { "data-label": "From", class: "muted" }, key.origin));
   return h("table", { class: "keys" }, h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows.map(row)));
 }

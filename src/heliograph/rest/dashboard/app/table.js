@@ -12,7 +12,8 @@ const EVERY_MS = 10000;
 /**
  * options: path, name (of the list in the answer), noun, fixed (parameters), sort (first),
  * columns: [{title, sort, class, cell(row)}], detail(row) -> nodes under a row or null,
- * filters: [{label, key, value(text), first}], bar: nodes, nothing: [title, text], key(row).
+ * filters: [{label, key, value(text), first}], bar: nodes, nothing: [title, text], key(row), loaded(answer),
+ * dense (whether two cells stand side by side on a phone).
  */
 export class Table {
   constructor(options) {
@@ -24,7 +25,7 @@ export class Table {
     this.note = h("p", { class: "table-note", role: "status", "aria-live": "polite" });
     this.pager = h("div", { class: "pager" });
     this.nothing = h("div");
-    this.grid = h("table", {}, h("thead", {}, this.headRow), this.body);
+    this.grid = h("table", { class: options.dense ? "dense" : null }, h("thead", {}, this.headRow), this.body);
     const filters = (options.filters ?? []).map((filter) => this.filter(filter));
     this.bar = h("div", { class: "table-bar" }, filters, options.bar ?? []);
     this.element = h("div", { class: "table" }, this.bar, this.grid, this.nothing, h("div", { class: "table-foot" }, this.note, this.pager));
@@ -76,6 +77,11 @@ export class Table {
     if (this.element.isConnected && !selectedIn(this.element)) this.load();
   }
 
+  /** Something was changed: what comes next is shown at once. */
+  expire() {
+    this.loaded = -EVERY_MS;
+  }
+
   async load() {
     this.abort?.abort();
     this.abort = new AbortController();
@@ -85,6 +91,7 @@ export class Table {
       const found = await get(this.options.path, this.parameters, this.abort.signal);
       if (this.closed) return;
       const rows = found[this.options.name];
+      this.options.loaded?.(found);
       if (!rows.length && found.total && this.parameters.offset) return this.set({ offset: 0 });
       whenReleased(() => this.closed || this.show(rows, found.total));
     } catch (error) {

@@ -7,7 +7,12 @@ import { layout } from "./layout.js";
 import { sign } from "./icons.js";
 import { on, store } from "./store.js";
 
-const CHARACTER = 7.4;
+/** The greatest width of a character of a cluster's name; in a small box, names are small. */
+const CHARACTER = 8.4;
+const SMALL_CHARACTER = 7.2;
+const SMALL_BOX = 90;
+/** Half of a character of a figure. */
+const HALF = 3.5;
 
 /** The picture; `choose` is called with a flow's name. Returns {element, close}. */
 export function topology(choose) {
@@ -38,21 +43,21 @@ export function topology(choose) {
       viewBox: `0 0 ${width} ${plan.height}`, width, height: plan.height, role: "group",
       "aria-label": `${count(store.flows.length, "flow")} between clusters`,
     });
+    for (const { x, y1, y2 } of plan.lines) picture.append(s("path", { class: "below-cluster", d: `M${x} ${y1}V${y2}` }));
     for (const box of plan.boxes) picture.append(cluster(box));
-    for (const place of plan.arrows) picture.append(arrow(place, plan.narrow));
+    for (const place of plan.arrows) picture.append(arrow(place, width));
     put(holder, picture);
   }
 
-  function arrow({ id, x1, x2, y }, narrow) {
+  function arrow({ id, x1, x2, y, room }, width) {
     const direction = x2 > x1 ? 1 : -1;
     const middle = (x1 + x2) / 2;
     const from = x1 + direction * 6;
     const to = x2 - direction * 6;
-    const room = Math.abs(x2 - x1) - 20;
     const parts = {
-      narrow, room,
-      above: s("text", { class: "figure rate", x: middle, y: y - 12, "text-anchor": "middle" }),
-      below: s("text", { class: "figure lag", x: middle, y: y + 22, "text-anchor": "middle" }),
+      room, middle, width,
+      above: s("text", { class: "figure rate", y: y - 12, "text-anchor": "middle" }),
+      below: s("text", { class: "figure lag", y: y + 22, "text-anchor": "middle" }),
       badge: s("g", { transform: `translate(${middle - 8} ${y - 8})`, class: "badge" }),
       title: s("title"),
     };
@@ -94,9 +99,9 @@ export function topology(choose) {
     const lag = `lag ${amount(flow.lag_records)}${flow.unmeasured ? "+" : ""}${late}`;
     const wide = `${rate}${size ? ` · ${size}` : ""}`;
     const healthy = condition.label === "in step" || condition.label === "mirroring";
-    say(parts.above, !copies ? "" : fits(wide, parts.room) ? wide : rate);
+    label(parts, parts.above, !copies ? "" : fits(wide, parts.room) ? wide : rate);
     const told = healthy ? lag : copies && flow.lag_records !== null ? `${condition.label} · ${lag}` : condition.label;
-    say(parts.below, fits(told, parts.room) ? told : healthy ? lag : cut(condition.label, parts.room));
+    label(parts, parts.below, fits(told, parts.room) ? told : healthy ? lag : cut(condition.label, parts.room));
     const sentence = `${flow.source} to ${flow.target}: ${condition.label}, ${wide || "no rate known"}, ${lag}. Opens flow ${flow.flow}.`;
     parts.group.setAttribute("aria-label", sentence);
     say(parts.title, `${flow.flow}: ${condition.label}`);
@@ -119,6 +124,13 @@ export function topology(choose) {
   };
 }
 
+/** Set a label at the middle of its arrow, or as near as the picture allows. */
+function label({ middle, width }, element, text) {
+  say(element, text);
+  const half = text.length * HALF + 4;
+  element.setAttribute("x", Math.min(Math.max(middle, half), width - half));
+}
+
 const fits = (text, room) => text.length * 6.7 <= room;
 const cut = (text, room) => {
   const most = Math.max(4, Math.floor(room / 6.7));
@@ -126,8 +138,9 @@ const cut = (text, room) => {
 };
 
 /** A cluster; its name in up to three lines, all of it on hover. */
-function cluster({ name, x, y, width, height, hub }) {
-  const most = Math.max(4, Math.floor((width - 16) / CHARACTER));
+function cluster({ name, x, y, width, height }) {
+  const small = width < SMALL_BOX;
+  const most = Math.max(4, Math.floor((width - 8) / (small ? SMALL_CHARACTER : CHARACTER)));
   const room = Math.max(1, Math.min(3, Math.floor((height - 12) / 17)));
   const lines = [];
   let rest = name;
@@ -149,7 +162,7 @@ function cluster({ name, x, y, width, height, hub }) {
   const middle = y + height / 2 - ((lines.length - 1) * 17) / 2;
   return s(
     "g",
-    { class: hub ? "cluster hub" : "cluster" },
+    { class: small ? "cluster small" : "cluster" },
     s("title", {}, name),
     s("rect", { x, y, width, height, rx: 10 }),
     lines.map((line, number) =>
