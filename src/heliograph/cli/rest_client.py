@@ -9,6 +9,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import ssl
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from heliograph.cli.flows import Command
 from heliograph.errors import ConfigError, HeliographError, StartError
 from heliograph.shown import shown
 
-__all__ = ["Login", "RestClient", "is_url", "login_options"]
+__all__ = ["Login", "RestClient", "login_options", "url_of"]
 
 V1 = "/heliograph/v1"
 #: A server that does not answer by then is as good as none.
@@ -124,9 +125,16 @@ def _token(path: Path) -> str:
     return token
 
 
-def is_url(text: str) -> bool:
-    """Whether an argument is an address rather than a file."""
-    return text.startswith(("http://", "https://"))
+def url_of(text: str) -> str | None:
+    """The address that an argument is, or None if it names a file.
+
+    ``host:port`` is one, too, unless there is such a file.
+    """
+    if text.startswith(("http://", "https://")):
+        return text
+    if re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\\]+):\d{1,5}", text) and not Path(text).exists():
+        return f"http://{text}"
+    return None
 
 
 class RestClient:

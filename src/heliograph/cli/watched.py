@@ -20,7 +20,7 @@ import click
 from heliograph.claims.log import Claim
 from heliograph.claims.process_identity import this_process
 from heliograph.cli.flows import Command, asking_clusters, flows_of
-from heliograph.cli.rest_client import Login, RestClient, is_url, login_options
+from heliograph.cli.rest_client import Login, RestClient, login_options, url_of
 from heliograph.config.mirror_maker import parse_file
 from heliograph.errors import HeliographError, StartError
 from heliograph.rest.settings import Listener
@@ -96,10 +96,9 @@ def find(mirror: str | None, login: Login, flow: str | None = None) -> Iterator[
 
     ``flow``: only that one matters, of a file.
     """
-    if mirror is None or is_url(mirror):
-        yield Watched(
-            _answering(RestClient(mirror or DEFAULT_URL, login), named=mirror is not None)
-        )
+    url = None if mirror is None else url_of(mirror)
+    if mirror is None or url is not None:
+        yield Watched(_answering(RestClient(url or DEFAULT_URL, login), named=mirror is not None))
         return
     path = Path(mirror)
     entries = parse_file(path).entries

@@ -104,8 +104,9 @@ class FlowMonitor:
         self._ledger_runs: int | None = None
         self._canary = CanaryReading()
         self._measured_at = self._whole_at = 0.0
-        #: When the source was asked that last answered.
+        #: When the source was asked that last answered, and for which partitions it did.
         self._source_at = 0.0
+        self._source_knew: Mapping[TopicPartition, int] = {}
         self._seen: tuple[int, LastSeen] | None = None
         self._measuring = threading.Lock()
         #: Held while what was measured is taken in, and while it is counted.
@@ -183,7 +184,7 @@ class FlowMonitor:
             found = self._take(plan, plan.partitions.keys() if whole else touched, silent)
         self._states.measured(found, now, self._absent)
         if self._source_ends.found or not self._targets:
-            self._source_at = asked_at
+            self._source_at, self._source_knew = asked_at, self._source_ends.found
         if len(self._absent) < len(self._targets) or not self._targets:
             self._measured_at = now
         if whole:
@@ -505,8 +506,9 @@ class FlowMonitor:
                 begins[p] = lag.position
         seconds = max((age for age in ages if age is not None), default=None if ages else 0.0)
         silent: AbstractSet[TopicPartition] = frozenset()
-        if len(self._source_ends.found) < len(self._targets):
-            silent = self._targets.keys() - self._source_ends.found.keys()
+        # A source that is gone as a whole was in step when it last answered, if it was then.
+        if len(self._source_knew) < len(self._targets):
+            silent = self._targets.keys() - self._source_knew.keys()
         return LastSeen(
             at_ms, ends, True, topics.total(), seconds, topics, len(self._absent), begins, silent
         )

@@ -43,6 +43,9 @@ _TURNED_AWAY_SECONDS = 0.2
 KILLED_SECONDS = 5.0
 #: A backlog weighs as much as the rate that would clear it in this time.
 _BACKLOG_HORIZON_SECONDS = 10.0
+#: Numbers the leases of this process. A flow that was paused has new rounds, and its monitor, which
+#: stays, would take numbers that begin anew for those of older leases.
+_SERIALS = itertools.count(1)
 
 Done = Callable[[Future[list[Receipt]]], None]
 #: Runs a round in the background and calls back with its outcome.
@@ -81,7 +84,6 @@ class FlowLeases:
         self.goals = goals
         self._most = most
         self._report_to = report_to
-        self._serials = itertools.count(1)
         self._groups: list[list[TopicPartition]] = []
         self._leased: set[TopicPartition] = set()
         #: From when holders of this round's leases may write markers, and those of the next one's.
@@ -148,7 +150,7 @@ class FlowLeases:
         markers_from = max(self._markers_from, self.runtime.clear_from)
         lease = Lease(
             self.runtime.prepared, leased, starts_at, deadline, markers_from,
-            next(self._serials), self._report_to,
+            next(_SERIALS), self._report_to,
         )  # fmt: skip
         self.monitor.granted(lease)
         return lease

@@ -16,7 +16,7 @@ from synthetic import BACK, MAIN, SyntheticMirror, synthetic_server
 from heliograph.cli import cli
 from heliograph.cli.events import _all
 from heliograph.cli.read_back import flow_of
-from heliograph.cli.rest_client import Login, RestClient
+from heliograph.cli.rest_client import Login, RestClient, url_of
 from heliograph.cli.status import problems_of, status_table
 from heliograph.errors import ConfigError, HeliographError, StartError
 from heliograph.model import PartitionState
@@ -325,6 +325,17 @@ def test_tls_that_does_not_come_about_names_the_option(open_to_all, tmp_path):
 @pytest.mark.parametrize("url", ["http://", "http://h:x", "http://h:99999"])
 def test_what_is_no_address_is_refused(url):
     assert run("status", url).exception.code == "rest.url"
+
+
+def test_an_address_needs_no_scheme(tmp_path, monkeypatch):
+    assert url_of("db7:8083") == "http://db7:8083"
+    assert url_of("[::1]:8083") == "http://[::1]:8083"
+    for name in ("mm2.properties", "C:\\mm2.properties", "a/b:1", "db7:", "http:x"):
+        assert url_of(name) is None
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "db7:8083").touch()
+    assert url_of("db7:8083") is None, "that is a file"
+    assert "127.0.0.1:1 does not answer" in str(run("status", "127.0.0.1:1").exception)
 
 
 # -- events ---------------------------------------------------------------------------------------

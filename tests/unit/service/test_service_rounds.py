@@ -78,6 +78,12 @@ def test_every_partition_is_in_exactly_one_lease(flow):
     assert {(x.starts_at, x.deadline) for x in leases} == {(10.0, 20.0)}
 
 
+def test_leases_after_a_pause_count_as_newer_than_those_before(flow):
+    before = flow.plan(10.0, 20.0)
+    resumed = FlowLeases(flow.runtime, flow.monitor, lambda: 2).plan(30.0, 40.0)
+    assert min(x.serial for x in resumed) > max(x.serial for x in before)
+
+
 def test_partitions_stay_where_they_were(flow):
     first = [set(leased([x])) for x in flow.plan(0, 1)]
     second = [set(leased([x])) for x in flow.plan(1, 2)]
@@ -151,11 +157,11 @@ def test_a_moment_of_doubt_leaves_running_leases_alone(flow):
 def test_a_lease_says_who_failed_and_when_it_is_tried_again(flow):
     report = PartitionReport("A->B", T("t", 3), PartitionState.FAILED, 1.0, "no", "x", 9.0)
     flow.monitor.look()
-    first = flow.plan(0, 10)
-    assert [x.serial for x in first] == [1, 2]
-    flow.monitor.hear(LeaseReport("A->B", 1, (report,)))
+    first = [x.serial for x in flow.plan(0, 10)]
+    assert first == [first[0], first[0] + 1]
+    flow.monitor.hear(LeaseReport("A->B", first[0], (report,)))
     leases = flow.plan(10, 20)
-    assert [x.serial for x in leases] == [3, 4]
+    assert [x.serial for x in leases] == [first[0] + 2, first[0] + 3]
     assert {p.source: p.failing for x in leases for p in x.partitions if p.failing} == {
         T("t", 3): report
     }

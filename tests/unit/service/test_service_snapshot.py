@@ -525,6 +525,7 @@ def test_what_would_be_lost_is_what_the_source_had_when_it_last_answered(monkeyp
     assert dead.at_risk == RiskSnapshot(13, 2, 54.0, 1, 1010.0), "nobody knows of the fourth"
     last = world.monitor.seen()
     assert (last.at_ms, last.ends, last.records) == (1_010_000, seen.ends, 13)
+    assert not last.silent, "all answered when the source did so for the last time"
     # The mirror goes on with what it has read.
     world.mirror(p, 15)
     assert world.measure().at_risk == RiskSnapshot(8, 2, 56.0, 2, 1010.0)
