@@ -72,7 +72,15 @@ def test_a_healthy_pair_has_no_problem_and_no_warning_and_nothing_is_created(pat
         patient.write(patient.source, patient.topic, *((b"%d" % n, b"v" * 1000) for n in range(99)))
     before = everything(patient.source), everything(patient.target)
     assert "__consumer_offsets" not in before[0][0] and "__consumer_offsets" not in before[1][0]
+    # The way back stands by: the topic that it names is not there before a failover.
+    back = f"{patient.other}->{patient.alias}"
+    patient.set(**{f"{back}.enabled": "true", f"{back}.heliograph.standby": "true"})
     assert patient.examine() == {}
+    assert "it stands by, and no topic of" in said(patient, "topics")[1]
+    measured = said(patient, "bandwidth")[0]
+    assert re.search(r"of \S+-0 in \d+ ms: too few to measure it", measured), measured
+    assert re.search(r"\d+ replicas to create, beside \d+", said(patient, "planned-partitions")[0])
+    assert said(patient, "first-copy")[0] == "1 partition to begin"
     for told in said(patient, "version"):
         assert re.search(r"Kafka \d\.\d or newer: .*metadata\.version \d+", told)
     for told in said(patient, "advertised"):  # the other one is the controller's
@@ -283,6 +291,10 @@ def test_where_records_begin_is_not_taken_for_a_copy_of_nobodys(patient):
         "replication.policy.class": "IdentityReplicationPolicy",
         f"{back}.enabled": "true", f"{back}.heliograph.standby": "true",
     })  # fmt: skip
+    patient.set(**{f"{back}.heliograph.standby": None})
+    # What it would mirror is still to be made, by the other direction.
+    assert patient.examine() == {}
+    patient.set(**{f"{back}.heliograph.standby": "true"})
     patient.create(patient.target, patient.topic)
     patient.write(patient.source, patient.topic)
     assert patient.examine() == {}
@@ -352,6 +364,10 @@ def test_what_was_mirrored_is_healthy_and_doctor_finds_a_lag_that_retention_reac
         f"{mirrored.topic}-0 .166 h of 168 h.*raise retention.ms",
         mirrored.examine()["lag", "problem"],
     )
+    # Nor more than so many bytes: two thirds of them wait.
+    mirrored.write(mirrored.source, mirrored.topic, (b"k", b"v" * 1000))
+    configs.alter(mirrored.source, {mirrored.topic: {"retention.bytes": "1200"}})
+    assert "of 1200B)" in mirrored.examine()["lag", "problem"]
 
 
 def test_a_mirror_of_this_machine_is_no_warning(patient):

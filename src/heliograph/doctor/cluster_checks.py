@@ -28,7 +28,7 @@ _SKEW_SECONDS = 5.0
 _CERTIFICATE_DAYS = 14
 _DAY_SECONDS = 86_400.0
 #: What Kafka's operators are told not to exceed.
-_REPLICAS_PER_BROKER = 4000
+REPLICAS_PER_BROKER = 4000
 #: Shorter, and a target partition that rests for minutes is written one batch at a time.
 _PRODUCER_MS = 600_000
 _NO_HOST = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
@@ -235,6 +235,6 @@ def _partitions(facts: ClusterFacts) -> Iterable[Said]:
     brokers = max(1, len(facts.identity.brokers))
     each = facts.identity.replicas / brokers
     text = f"{facts.identity.replicas} replicas on {brokers} broker{'s' if brokers > 1 else ''}"
-    if each > _REPLICAS_PER_BROKER:
-        return [warning(text, f"add brokers: beyond {_REPLICAS_PER_BROKER} each they get slow")]
+    if each > REPLICAS_PER_BROKER:
+        return [warning(text, f"add brokers: beyond {REPLICAS_PER_BROKER} each they get slow")]
     return [ok(text)]

@@ -45,6 +45,7 @@ SETTINGS = (
     "log.message.timestamp.type",
     "log.message.timestamp.after.max.ms",
     "log.message.timestamp.before.max.ms",
+    "default.replication.factor",
 )
 _ADVERTISED = "advertised.listeners"
 _ROLES = ("admin", "consumer", "producer")

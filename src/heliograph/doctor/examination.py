@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from heliograph.doctor import (  # noqa: F401 - in the order of the report
     cluster_checks,
     flow_checks,
     machine_checks,
+    pace_checks,
     rights_checks,
     topic_checks,
 )
@@ -23,10 +24,13 @@ from heliograph.doctor.machine import look_at_file, look_at_machine
 from heliograph.doctor.parallel import Progress, ask_all
 from heliograph.model import ClientSettings
 
-__all__ = ["Examination", "examine", "judged"]
+__all__ = ["Examination", "connections_of", "examine", "judged"]
 
 #: Questions that wait for others: a cluster is asked in three steps, a flow in two.
 _STEPS = 3.5
+#: A process has these open to each broker of a flow: the control's and the claim's client in the
+#: driver, with one more for calls that take long; two clients and a link for records in a worker.
+_PER_BROKER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,13 @@ class Examination:
 def examine(file: Path, listen: str | None, seconds: float, progress: Progress) -> Examination:
     """Look at a file and at all that it names; each question has so many seconds."""
     facts, config = look_at_file(file)
-    findings = [
-        *judged(Scope.FILE, file.name, facts),
-        *judged(Scope.MACHINE, "this machine", look_at_machine(config, listen)),
-    ]
+    findings = [*judged(Scope.FILE, file.name, facts)]
+    machine = look_at_machine(config, listen)
+    clusters = _clusters(config, seconds, progress) if config is not None else {}
     if config is not None:
-        clusters = _clusters(config, seconds, progress)
+        machine = replace(machine, connections=connections_of(config, clusters))
+    findings += judged(Scope.MACHINE, "this machine", machine)
+    if config is not None:
         for alias, cluster in clusters.items():
             findings += judged(Scope.CLUSTER, alias, cluster)
         for flow in _flows(config, clusters, seconds, progress):
@@ -66,6 +71,13 @@ def judged(scope: Scope, about: str, facts: object) -> Iterator[Finding]:
     for one in CHECKS.values():
         if one.scope is scope:
             yield from one.findings(about, facts)
+
+
+def connections_of(config: MirrorMakerConfig, clusters: Mapping[str, ClusterFacts]) -> int:
+    """How many connections one process of the mirror may have open, to the brokers that answer."""
+    brokers = {alias: len(cluster.brokers) for alias, cluster in clusters.items()}
+    sides = [(f.flow.source, f.flow.target) for f in config.flows if f.enabled]
+    return _PER_BROKER * sum(brokers[source] + brokers[target] for source, target in sides)
 
 
 def _clusters(
@@ -115,6 +127,6 @@ def _flows(
         if isinstance(facts, Missing):
             flow = enabled[name].flow
             sides = clusters[flow.source], clusters[flow.target]
-            yield FlowFacts(enabled[name], *sides, *[facts] * 7)
+            yield FlowFacts(enabled[name], *sides, *[facts] * 8)
         else:
             yield facts

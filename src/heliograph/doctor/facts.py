@@ -35,6 +35,7 @@ __all__ = [
     "Reached",
     "RightsFacts",
     "Sample",
+    "SourceLogs",
     "TopicsFacts",
 ]
 
@@ -74,7 +75,8 @@ class MachineFacts:
     Attributes:
         java: the program and its version, or why there is none.
         memory_bytes: of the machine or container; ``available_bytes`` of them are free.
-        descriptors: how many files and sockets a process may have open.
+        descriptors: how many files and sockets a process may have open; -1: no limit.
+        connections: how many connections to brokers one process of the mirror may have open.
         buffer_bytes: what a lease may hold in memory; a lease runs on each of ``cores``.
         listen: the address of --listen and why it cannot be used, if it cannot; None: not asked.
     """
@@ -89,6 +91,7 @@ class MachineFacts:
     cache: FolderFacts
     temporary: FolderFacts
     listen: tuple[str, str] | None = None
+    connections: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ class TopicsFacts:
     Attributes:
         absent: names in ``topics`` of which the source says that there is no such topic.
         hidden: those that it does not show to us.
+        coming: topics to mirror that the flow in the opposite direction will make.
     """
 
     compared: Comparison
@@ -180,6 +184,7 @@ class TopicsFacts:
     target_configs: TopicConfigs
     absent: frozenset[str] = frozenset()
     hidden: frozenset[str] = frozenset()
+    coming: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +244,7 @@ class LedgerFacts:
         claims: of mirrors that stand; with whether that process has certainly ended.
         behind: of partitions that were mirrored.
         begun: partitions that were mirrored.
+        unbegun: of partitions that were never mirrored and hold records: all of them wait.
         filled: partitions that were never mirrored though their target holds records.
     """
 
@@ -247,6 +253,7 @@ class LedgerFacts:
     behind: Mapping[TopicPartition, Behind] = field(default_factory=dict)
     begun: frozenset[TopicPartition] = frozenset()
     filled: frozenset[TopicPartition] = frozenset()
+    unbegun: Mapping[TopicPartition, Behind] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +283,34 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLogs:
+    """The source partitions of a flow.
+
+    Attributes:
+        starts: where each log begins.
+        records: how many offsets each log has.
+        recent: how many of them were written in the last ``recent_seconds``.
+        sizes: bytes of each log; partitions of which the brokers do not tell are absent.
+    """
+
+    starts: Mapping[TopicPartition, int]
+    records: Mapping[TopicPartition, int]
+    recent: Mapping[TopicPartition, int]
+    recent_seconds: float
+    sizes: Mapping[TopicPartition, int]
+
+    def bytes_of(self, partition: TopicPartition, records: int) -> float | None:
+        """What so many records of a partition take, by the mean of its log; None if not told."""
+        size, held = self.sizes.get(partition), self.records.get(partition, 0)
+        return None if size is None or not held else size * records / held
+
+    def bytes_per_second(self, partition: TopicPartition) -> float:
+        """What is written to a partition now; 0 if not told."""
+        written = self.bytes_of(partition, self.recent.get(partition, 0))
+        return (written or 0.0) / self.recent_seconds
+
+
+@dataclass(frozen=True, slots=True)
 class FlowFacts:
     """A flow that mirrors."""
 
@@ -289,3 +324,4 @@ class FlowFacts:
     mirrors: MirrorsFacts | Missing
     preview: TopicPreview | Missing
     sample: Sample | Missing | None
+    logs: SourceLogs | Missing

@@ -27,9 +27,6 @@ from heliograph.wire.rights import missing_right
 _AFTER_MAX_MS = 3_600_000
 #: Less from a broker that has more to give: the link is what limits it.
 _LINK_BYTES_PER_SECOND = 20e6
-_SLOW_BYTES_PER_SECOND = 1e6
-#: Smaller samples measure round trips.
-_SAMPLE_BYTES = 1 << 20
 #: Heartbeats are written every second.
 _ALIVE_SECONDS = 30.0
 
@@ -105,27 +102,6 @@ def _target_limit() -> float:
 
 def _slowest(cluster: ClusterFacts) -> float | None:
     return max((r.round_trip for _, r in reached(cluster)), default=None)
-
-
-@check("bandwidth", Scope.FLOW, "how quickly the source's records can be fetched here")
-def _bandwidth(facts: FlowFacts) -> Iterable[Said]:
-    sample = facts.sample
-    if isinstance(sample, Missing):
-        return [unchecked(sample)]
-    if sample is None:
-        return [ok("there are no records to measure it with")]
-    rate = sample.bytes / max(sample.seconds, 1e-6)
-    text = f"{amount(sample.bytes)}B of {sample.partition} in {latency(sample.seconds)}"
-    if sample.bytes < _SAMPLE_BYTES and sample.seconds < 1:
-        return [ok(f"{text}: too few to measure it")]
-    if rate < _SLOW_BYTES_PER_SECOND:
-        return [
-            warning(
-                f"{text}: {amount(rate)}B a second",
-                "look for a narrow link, a quota of the source's brokers, or a slow disk there",
-            )
-        ]
-    return [ok(f"{text}: {amount(rate)}B a second, on one connection")]
 
 
 @check("owner", Scope.FLOW, "whether another mirror has the flow")

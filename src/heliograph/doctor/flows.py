@@ -30,6 +30,7 @@ from heliograph.doctor.facts import (
     MirrorsFacts,
     RightsFacts,
     Sample,
+    SourceLogs,
     TopicsFacts,
 )
 from heliograph.doctor.findings import Missing
@@ -40,7 +41,13 @@ from heliograph.ledger.signatures import written_by_others
 from heliograph.mm2.connect_offsets import LatestRecords, decode_position
 from heliograph.mm2.formats import Heartbeat
 from heliograph.model import TopicPartition
-from heliograph.policy import group_filter_from, ledger_topic, policy_from, topic_filter_from
+from heliograph.policy import (
+    TopicSelection,
+    group_filter_from,
+    ledger_topic,
+    policy_from,
+    topic_filter_from,
+)
 from heliograph.takeover.mm2_worker import MM2Worker
 from heliograph.takeover.takeover import place_of
 from heliograph.wire import acls, admin, configs, log
@@ -48,6 +55,7 @@ from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.ends import timestamps_at
 from heliograph.wire.errors import BrokerError
 from heliograph.wire.groups import GroupClient
+from heliograph.wire.log_sizes import log_sizes
 from heliograph.wire.rights import denied
 
 __all__ = ["look_at_flow"]
@@ -60,6 +68,8 @@ _GROUPS_TOPIC = "__consumer_offsets"
 _LAST_HEARTBEATS = 200
 #: Few seconds, few megabytes: a mirror that runs is hardly disturbed.
 _SAMPLE_BYTES, _SAMPLE_SECONDS, _SAMPLE_PIECE_BYTES = 8 << 20, 2.0, 1 << 20
+#: What is written to topics now; shorter, and producers that write by the minute are not seen.
+_RECENT_SECONDS = 300.0
 _READ_CLIENTS = ("source_client", "source_admin")
 _WRITE_CLIENTS = ("target_client", "target_admin")
 
@@ -88,13 +98,25 @@ class _Asking:
             if _PLAIN_NAME.fullmatch(name) and name not in compared.source.topics
         }  # fmt: skip
         absent = admin.absent_topics(self.source, named) if named else set()
+        selected = TopicSelection(self.config).includes
+        coming = {
+            name for name in self._created_by_opposite() - compared.source.topics.keys()
+            if name in absent or selected(name)
+        }  # fmt: skip
         return TopicsFacts(
             compared,
             configs.describe(self.source, compared.remote),
             configs.describe(self.target, there),
             frozenset(absent),
             frozenset(named - absent),
+            frozenset(coming),
         )
+
+    def _created_by_opposite(self) -> set[str]:
+        """The topics of our source that the flow in the opposite direction has or will make."""
+        if self.opposite is None:
+            return set()
+        return set(TopicRefresh(self.opposite, self.target, self.source).compare().remote.values())
 
     def internal(self) -> Sequence[InternalTopic]:
         found = []
@@ -176,8 +198,9 @@ class _Asking:
         full = {p for p, t in targets.items() if ends.get(t, 0) > starts.get(t, 0)}
         name = ledger_topic(self.config.flow.source)
         full -= self._filled_by_others({p: targets[p] for p in full}, compared, name)
+        every = self._all(topics)
         if name not in self.target.metadata([name]).topics:
-            return LedgerFacts(filled=frozenset(full))
+            return LedgerFacts(filled=frozenset(full), unbegun=self._unbegun(topics, every))
         ledger = FlowLedger(self.target, name)
         registry = Registry(ledger.store.follower)
         ledger.store.refresh()
@@ -197,6 +220,7 @@ class _Asking:
             self._behind(topics, waiting),
             frozenset(begun),
             frozenset(full - begun),
+            self._unbegun(topics, [p for p in every if p not in begun]),
         )
 
     def _filled_by_others(
@@ -223,6 +247,12 @@ class _Asking:
             chosen = topic_filter_from(self.opposite).should_replicate_topic
             found |= {p for p, remote in wanted.items() if chosen(remote)}
         return found
+
+    def _unbegun(
+        self, topics: TopicsFacts, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Behind]:
+        ask = partial(admin.list_offsets, self.clients["source_client"], topics.compared.source)
+        return self._behind(topics, ask(partitions, admin.EARLIEST))
 
     def _behind(
         self, topics: TopicsFacts, positions: Mapping[TopicPartition, int]
@@ -275,6 +305,20 @@ class _Asking:
         here = topics.compared.source.topics
         return [TopicPartition(t, i) for t in topics.compared.remote for i in here[t].partitions]
 
+    def logs(self, topics: TopicsFacts) -> SourceLogs:
+        client, metadata, every = self.source, topics.compared.source, self._all(topics)
+        ask = partial(admin.list_offsets, client, metadata, every)
+        starts, ends = ask(admin.EARLIEST), ask(admin.LATEST)
+        since = ask(int((time.time() - _RECENT_SECONDS) * 1000))
+        return SourceLogs(
+            starts,
+            {p: max(0, ends.get(p, at) - at) for p, at in starts.items()},
+            # -1: nothing is that new.
+            {p: max(0, ends.get(p, at) - at) for p, at in since.items() if at >= 0},
+            _RECENT_SECONDS,
+            log_sizes(client, metadata, every),
+        )
+
     def sample(self, topics: TopicsFacts) -> Sample | None:
         client, metadata = self.clients["source_client"], topics.compared.source
         every = self._all(topics)
@@ -307,7 +351,7 @@ def look_at_flow(
     for cluster in (source, target):
         if isinstance(cluster.identity, Missing):
             why = Missing(f"cluster {cluster.alias} cannot be asked")
-            return FlowFacts(config, source, target, why, why, why, why, why, why, why)
+            return FlowFacts(config, source, target, *[why] * 8)
     with ExitStack() as stack:
         asking = _Asking(config, opposite, seconds, stack)
         name = str(config.flow)
@@ -320,11 +364,12 @@ def look_at_flow(
                 "mirrors": partial(asking.mirrors, topics),
                 "preview": partial(preview, config, asking.source, asking.target),
                 "sample": partial(asking.sample, topics),
+                "logs": partial(asking.logs, topics),
             }
         named = {f"{name}: {part}": question for part, question in questions.items()}
         told = ask_all(named, seconds, progress)
         facts = {part: told[f"{name}: {part}"] for part in questions}
     why = topics if isinstance(topics, Missing) else Missing("it was not asked")
-    parts = ("internal", "rights", "ledger", "mirrors", "preview", "sample")
+    parts = ("internal", "rights", "ledger", "mirrors", "preview", "sample", "logs")
     found = [cast("Missing", facts.get(part, why)) for part in parts]
     return FlowFacts(config, source, target, topics, *found)

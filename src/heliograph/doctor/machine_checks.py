@@ -15,7 +15,7 @@ _OLDEST_PYTHON = (3, 11)
 _FIXED_BYTES = 1 << 30
 #: A Python worker before it holds any records.
 _WORKER_BYTES = 150 << 20
-#: A few clients of every broker in the driver, and each worker's own; below the first it fails.
+#: Beside the connections to brokers; below the first it fails.
 _LEAST_DESCRIPTORS, _GOOD_DESCRIPTORS = 256, 1024
 #: Spark's scratch files and logs; jars and class archives.
 _LEAST_FREE_BYTES, _GOOD_FREE_BYTES = 100 << 20, 1 << 30
@@ -67,16 +67,29 @@ def _memory(facts: MachineFacts) -> Iterable[Said]:
     return [ok(text)]
 
 
-@check("descriptors", Scope.MACHINE, "how many files and sockets a process may open")
+@check(
+    "descriptors",
+    Scope.MACHINE,
+    "whether a process may open enough files and sockets for its brokers",
+)
 def _descriptors(facts: MachineFacts) -> Iterable[Said]:
+    # Those to brokers come on top of libraries, logs, the JVM's jars and the REST API's callers.
+    least = _LEAST_DESCRIPTORS + facts.connections
+    good = max(_GOOD_DESCRIPTORS, least + facts.connections)
     text = f"a process may open {facts.descriptors} files and sockets"
-    do = f"raise it: ulimit -n {8 * _GOOD_DESCRIPTORS}, or LimitNOFILE in a systemd unit"
+    if facts.connections:
+        text += f", and have up to {facts.connections} connections to brokers"
+    do = f"raise it: ulimit -n {_round_up(8 * good)}, or LimitNOFILE in a systemd unit"
     # -1: no limit.
-    if 0 <= facts.descriptors < _LEAST_DESCRIPTORS:
+    if 0 <= facts.descriptors < least:
         return [problem(text, do)]
-    if 0 <= facts.descriptors < _GOOD_DESCRIPTORS:
+    if 0 <= facts.descriptors < good:
         return [warning(text, do)]
     return [ok(text)]
+
+
+def _round_up(number: int) -> int:
+    return 1 << (number - 1).bit_length()
 
 
 @check("cache-folder", Scope.MACHINE, "permissions and room of the cache folder")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from heliograph.doctor.cluster_checks import reached
+from heliograph.doctor.cluster_checks import REPLICAS_PER_BROKER, reached
 from heliograph.doctor.facts import ClusterFacts, FlowFacts, TopicsFacts
 from heliograph.doctor.findings import (
     Missing,
@@ -19,7 +19,7 @@ from heliograph.doctor.findings import (
     warning,
 )
 from heliograph.policy import ledger_topic, policy_from
-from heliograph.units import amount, duration
+from heliograph.units import counted
 from heliograph.wire.rights import missing_right
 
 #: AclOperation.
@@ -31,7 +31,6 @@ _DEFAULTS = {
     "min.insync.replicas": "min.insync.replicas",
 }
 _ZSTD_RELEASE = (2, 1)
-_RETENTION_SOON = 0.5
 
 
 @check("topics", Scope.FLOW, "what the flow selects, and names that are not there or not shown")
@@ -43,17 +42,22 @@ def _topics(facts: FlowFacts) -> Iterator[Said]:
     for name in sorted(topics.hidden):
         right = missing_right(facts.config.source_admin, "Describe", "topic", name)
         yield problem(f"topic {name} is not shown to us", right, [name])
-    if topics.absent:
-        names = sorted(topics.absent)
-        text = f"{some(names, 'topics')} named in topics: not on {facts.source.alias}"
-        yield warning(text, "correct the name, or create the topic", names)
+    # Who stands by has nothing to bring back before a failover.
+    later = topics.coming | (topics.absent if facts.config.standby else frozenset())
+    if absent := sorted(topics.absent - later):
+        text = f"{some(absent, 'topics')} named in topics: not on {facts.source.alias}"
+        yield warning(text, "correct the name, or create the topic", absent)
     chosen = topics.compared.remote
-    if not chosen and not topics.hidden and not topics.absent:
+    if facts.config.standby and not chosen and not topics.hidden:
+        yield ok(f"it stands by, and no topic of {facts.source.alias} is selected yet")
+    elif not chosen and not topics.hidden and not topics.absent and not later:
         text = f"no topic of {facts.source.alias} is selected"
         yield warning(text, "look at topics and topics.exclude: heliograph config show FILE")
-    elif not topics.hidden and not topics.absent:
+    elif not topics.hidden and not absent:
         partitions = sum(len(topics.compared.source.topics[t].partitions) for t in chosen)
-        yield ok(f"{len(chosen)} topics, {partitions} partitions", sorted(chosen))
+        said = f"{counted(len(chosen), 'topic')}, {counted(partitions, 'partition')}"
+        more = f"; not there yet: {some(sorted(later), 'topics')}" if later else ""
+        yield ok(said + more, sorted(chosen))
 
 
 @check("leaders", Scope.FLOW, "partitions without a leader")
@@ -121,6 +125,36 @@ def _replication_factor(facts: FlowFacts) -> Iterator[Said]:
         )
     if not large:
         yield ok("they fit")
+
+
+@check(
+    "planned-partitions",
+    Scope.FLOW,
+    "how many replicas the target's brokers get by what is created",
+)
+def _planned(facts: FlowFacts) -> Iterator[Said]:
+    seen, target = facts.preview, facts.target.identity
+    if isinstance(seen, Missing) or isinstance(target, Missing):
+        yield unchecked(seen if isinstance(seen, Missing) else "the target does not answer")
+        return
+    settings = {} if isinstance(facts.target.settings, Missing) else facts.target.settings
+    default = int(settings.get("default.replication.factor", "1"))
+    new = [(t.partitions, t.replication_factor) for t in seen.create]
+    new += [
+        (t.partitions, t.replication_factor) for a, t in seen.internal if a == facts.target.alias
+    ]
+    new += [(want - have, facts.config.replication_factor) for have, want in seen.grow.values()]
+    replicas = sum(count * (default if factor < 1 else factor) for count, factor in new)
+    brokers = max(1, len(target.brokers))
+    text = (
+        f"{counted(replicas, 'replica')} to create, beside {target.replicas:,} that there are, on"
+        f" {counted(brokers, 'broker')}"
+    )
+    if replicas and (target.replicas + replicas) / brokers > REPLICAS_PER_BROKER:
+        do = f"add brokers before: beyond {REPLICAS_PER_BROKER} replicas each they get slow"
+        yield warning(text, do)
+    else:
+        yield ok(text)
 
 
 def _broker_count(cluster: ClusterFacts) -> int:
@@ -268,32 +302,6 @@ def _default(cluster: ClusterFacts, name: str) -> str | None:
         hours = settings.get("log.retention.hours")
         return None if hours is None else str(int(hours) * 3_600_000)
     return settings.get(_DEFAULTS[name])
-
-
-@check("lag", Scope.FLOW, "records that the source will delete before they are mirrored")
-def _lag(facts: FlowFacts) -> Iterator[Said]:
-    topics, ledger = facts.topics, facts.ledger
-    if isinstance(topics, Missing) or isinstance(ledger, Missing):
-        yield unchecked(topics if isinstance(topics, Missing) else "its ledger cannot be read")
-        return
-    late: list[str] = []
-    worst = 0.0
-    for p, behind in ledger.behind.items():
-        keeps = int(topics.source_configs.value(p.topic, "retention.ms", "-1")) / 1000
-        deletes = "delete" in topics.source_configs.value(p.topic, "cleanup.policy", "delete")
-        if behind.age_seconds is None or keeps <= 0 or not deletes:
-            continue
-        used = behind.age_seconds / keeps
-        if used > _RETENTION_SOON:
-            late.append(f"{p} ({duration(behind.age_seconds)} of {duration(keeps)})")
-            worst = max(worst, used)
-    records = sum(b.records for b in ledger.behind.values())
-    if not late:
-        yield ok(f"{amount(records)} records of {len(ledger.begun)} partitions wait")
-        return
-    text = f"{some(late, 'partitions')}: what waits is nearly as old as the source keeps it"
-    do = "raise retention.ms of the source topic now; then look why the mirror is behind"
-    yield problem(text, do, late) if worst > 0.9 else warning(text, do, late)
 
 
 @check("timestamps", Scope.FLOW, "remote topics that change or refuse timestamps")

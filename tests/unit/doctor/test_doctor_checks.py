@@ -15,7 +15,7 @@ from heliograph.claims.log import Claim, Process
 from heliograph.config import MirrorMakerConfig
 from heliograph.control.topics.preview import TopicPreview
 from heliograph.control.topics.refresh import Comparison
-from heliograph.doctor.examination import judged
+from heliograph.doctor.examination import connections_of, judged
 from heliograph.doctor.facts import (
     Behind,
     BrokerFacts,
@@ -30,6 +30,7 @@ from heliograph.doctor.facts import (
     Reached,
     RightsFacts,
     Sample,
+    SourceLogs,
     TopicsFacts,
 )
 from heliograph.doctor.findings import CHECKS, Missing, Scope, Verdict
@@ -37,6 +38,7 @@ from heliograph.doctor.machine import look_at_machine
 from heliograph.doctor.parallel import ask_all
 from heliograph.errors import ConnectionFailed
 from heliograph.model import ClientSettings, TopicPartition
+from heliograph.wire.admin import NewTopic
 from heliograph.wire.configs import ConfigEntry, ConfigSource, TopicConfigs
 from heliograph.wire.inspection import Clock
 from heliograph.wire.metadata import NO_ID, Metadata, PartitionInfo, TopicInfo
@@ -122,6 +124,11 @@ RIGHTS = RightsFacts(
 )  # fmt: skip
 
 
+def logs(records=1000, size=1_000_000, start=0, recent=0):
+    """Of one partition; ``recent`` records of it came in the last 100 s."""
+    return SourceLogs({P: start}, {P: records}, {P: recent}, 100.0, {P: size})
+
+
 def flow(**changes):
     facts = FlowFacts(
         config=CONFIG,
@@ -134,6 +141,7 @@ def flow(**changes):
         mirrors=MirrorsFacts(),
         preview=TopicPreview([], {}, [], {}, {}, []),
         sample=Sample(P, 8 << 20, 0.1),
+        logs=logs(),
     )
     return replace(facts, **changes)
 
@@ -178,6 +186,11 @@ MACHINES: dict[str, Any] = {
     "a temporary folder that cannot be written": (
         {"temporary": replace(FOLDER, writable=False)}, "temporary-folder", PROBLEM,
         "Spark cannot start"),
+    "fewer file descriptors than connections to brokers": (
+        {"descriptors": 20_000, "connections": 19_900}, "descriptors", PROBLEM,
+        "20000 files and sockets, and have up to 19900 connections.*ulimit -n 524288"),
+    "file descriptors that connections nearly use up": (
+        {"descriptors": 20_000, "connections": 12_000}, "descriptors", WARNING, "12000"),
     "an address that is in use": (
         {"listen": ("127.0.0.1:8083", "Address already in use")}, "listen", PROBLEM,
         "8083 cannot be used: Address already in use"),
@@ -232,6 +245,41 @@ FLOWS: dict[str, Any] = {
         "400 ms to the target.*near the target"),
     "a narrow link": (
         {"sample": Sample(P, 1 << 20, 4.0)}, "bandwidth", WARNING, "262kB a second"),
+    "a link that is slower than producers are": (
+        # 40 MB/s are written, and the three brokers give 10 MB/s each.
+        {"sample": Sample(P, 10_000_000, 1.0),
+             "logs": logs(4_000_000, 4_000_000_000, recent=4_000_000)},
+        "bandwidth", WARNING, "10MB a second, on one connection; 40MB a second are written"),
+    "a lag that retention.bytes will reach": (
+        {"topics": topics(here={"retention_bytes": "1000000"}),
+             "ledger": LedgerFacts(behind={P: Behind(950, 60.0)})}, "lag", PROBLEM,
+        r"orders-0 \(950kB of 1MB\).*retention.bytes"),
+    "a lag that nears retention.bytes": (
+        {"topics": topics(here={"retention_bytes": "1000000"}),
+             "ledger": LedgerFacts(behind={P: Behind(600, 60.0)})}, "lag", WARNING, "600kB of 1M"),
+    "a partition that was never begun and is about to be deleted": (
+        {"ledger": LedgerFacts(unbegun={P: Behind(10, 6.9 * DAY)})}, "first-copy", WARNING,
+        r"orders-0 \(166 h of 168 h\): not begun.*start the mirror before"),
+    "one that is not begun beside others that are": (
+        {"ledger": LedgerFacts(begun=frozenset({TopicPartition("orders", 1)}),
+                               unbegun={P: Behind(10, 6.9 * DAY)}),
+             "logs": logs(start=500)}, "first-copy", WARNING, "orders-0"),
+    "a first copy that takes longer than records are kept": (
+        {"topics": topics(here={"retention_ms": "60000"}),
+             "ledger": LedgerFacts(unbegun={P: Behind(1000, 30.0)}),
+             "logs": logs(1000, 100_000_000_000)}, "first-copy", WARNING,
+        "orders: the source deletes records during the first copy: 100GB of 1 partition take"),
+    "a first copy that takes longer than bytes are kept": (
+        {"topics": topics(here={"retention_bytes": "100000000000"}),
+             "ledger": LedgerFacts(unbegun={P: Behind(1_000_000, 30.0)}),
+             "logs": logs(1_000_000, 100_000_000_000, recent=200_000)}, "first-copy", WARNING,
+        "orders: the source deletes records during the first copy"),
+    "more replicas than the target's brokers should have": (
+        {"preview": TopicPreview([NewTopic("A.orders", 5000, 3, {})], {}, [], {}, {}, [])},
+        "planned-partitions", WARNING, "15,000 replicas to create, beside 30 .* 3 brokers"),
+    "a name in topics that is nowhere": (
+        {"topics": replace(topics(), absent=frozenset({"ordres"}))}, "topics", WARNING,
+        "ordres named in topics: not on A -> correct the name"),
     "a lag that retention will reach": (
         {"ledger": LedgerFacts(behind={P: Behind(10, 6.5 * DAY)})}, "lag", PROBLEM,
         "orders-0.*raise retention.ms"),
@@ -289,6 +337,53 @@ def test_nothing_is_said_of_what_is_healthy():
     assert said(Scope.FLOW, flow()) == {}
 
 
+#: What looks odd and is as it should be.
+HEALTHY: dict[str, Any] = {
+    "an old log, whose first records the source deletes before a mirror is ever started": {
+        "ledger": LedgerFacts(unbegun={P: Behind(10, 6.9 * DAY)}), "logs": logs(start=500)},
+    "a log that brokers do not tell the size of": {
+        "topics": topics(here={"retention_bytes": "1000"}),
+        "ledger": LedgerFacts(behind={P: Behind(10, 1.0)}),
+        "logs": replace(logs(), sizes={})},
+    "a compacted topic with a small retention": {
+        "topics": topics(here={"cleanup_policy": "compact", "retention_bytes": "1000",
+                               "retention_ms": "1000"}),
+        "ledger": LedgerFacts(behind={P: Behind(10, DAY)}, unbegun={P: Behind(10, DAY)})},
+    "topics that the flow in the opposite direction will make": {
+        "topics": replace(topics(), absent=frozenset({"new"}), coming=frozenset({"new"}))},
+    "a way back that stands by, and has nothing to bring back": {
+        "config": replace(CONFIG, texts={**CONFIG.texts, "heliograph.standby": "true"}),
+        "topics": TopicsFacts(
+            Comparison(metadata("a"), metadata("b"), {}), TopicConfigs({}), TopicConfigs({}),
+            absent=frozenset({"orders"}))},
+    "a flow that begins at the ends": {
+        "config": replace(CONFIG, auto_offset_reset="latest"),
+        "ledger": LedgerFacts(unbegun={P: Behind(10, 6.9 * DAY)})},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_said_of(name):
+    assert said(Scope.FLOW, flow(**HEALTHY[name])) == {}
+
+
+def test_connections_are_counted_for_every_flow_and_broker():
+    pair = MirrorMakerConfig.from_mapping(
+        {
+            "clusters": "A, B",
+            "A.bootstrap.servers": "a.example:9092",
+            "B.bootstrap.servers": "b.example:9092",
+            "A->B.enabled": "true",
+            "B->A.enabled": "true",
+        }
+    )
+    clusters = {"A": cluster("A"), "B": cluster("B", brokers=[broker(1)])}
+    assert connections_of(pair, clusters) == 2 * connections_of(
+        replace(pair, flows=pair.flows[:1]), clusters
+    )
+    assert connections_of(replace(pair, flows=()), clusters) == 0
+
+
 def test_what_is_there_is_told_too():
     told = {f.check: f.said for f in judged(Scope.FLOW, "A->B", flow())}
     assert told["rights-topics"].text == (
@@ -308,7 +403,7 @@ def test_what_is_there_is_told_too():
 
 def test_every_check_says_something_and_what_is_not_known_is_not_checked():
     why = Missing("cluster A cannot be asked")
-    nothing = FlowFacts(CONFIG, cluster(), cluster("B"), why, why, why, why, why, why, why)
+    nothing = FlowFacts(CONFIG, cluster(), cluster("B"), *[why] * 8)
     for scope, facts in ((Scope.FLOW, nothing), (Scope.FLOW, flow()), (Scope.CLUSTER, cluster())):
         names = {f.check for f in judged(scope, "x", facts)}
         assert names == {c.name for c in CHECKS.values() if c.scope is scope}
