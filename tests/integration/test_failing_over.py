@@ -142,7 +142,12 @@ def test_both_directions_that_are_enabled_are_refused_unless_one_stands_by(day, 
     reverse = configured(day.path, "B->A")
     with day.failing_over(reverse=reverse) as failover:
         codes = [r.code for r in failover.plan().refusals]
+        # Nobody is refused in turns.
+        with pytest.raises(HandoverRefused) as caught:
+            failover.run()
     assert codes == ["failover.source-healthy", "failover.both-directions"]
+    for code in codes:
+        assert f"[{code}]" in str(caught.value)
     path = tmp_path / "standby.properties"
     path.write_text(day.path.read_text() + "B->A.heliograph.standby = true\n")
     with day.failing_over(reverse=configured(path, "B->A")) as failover:
@@ -178,7 +183,8 @@ def test_b03_a_target_that_takes_no_writes_is_refused(day):
 def test_b05_more_than_may_be_lost_is_refused_with_the_numbers_of_each_partition(day):
     refusal = day.refused(force=True, max_records=3)
     assert refusal.code == "failover.rpo"
-    assert "more than 3 records: 5 records in 1 topic. orders-0 5 records" in str(refusal)
+    assert "more than 3 records: 5 records in 1 topic as of " in str(refusal)
+    assert ", exact. orders-0 5 records" in str(refusal)
     with day.failing_over(force=True, max_records=5) as failover:
         assert not failover.plan().refusals
 
@@ -256,6 +262,46 @@ def test_a_failback_without_a_failover_is_refused(day):
         pytest.raises(HandoverRefused, match="was not failed over to B"),
     ):
         failback.run()
+
+
+def test_b24_what_is_resumed_before_the_cut_stops_it_and_what_is_lost_is_asked_for_after_it(day):
+    subject, nobody = Subject.topic(CLICKS), compile_pattern("nobody")
+
+    def after(step, act):
+        """A failover during which something is done when a step is through."""
+
+        def tell(told):
+            if (told.step, told.phase) == (step, "done"):
+                act()
+
+        wish = FailoverWish(compile_pattern(CLICKS), nobody, force=True, drain_seconds=0.0)
+        with Failover(day.config, wish, tell) as failover:
+            return failover.run()
+
+    def resume():
+        with day.side() as side:
+            assert side.holds.lift([subject]) == [subject]
+
+    with pytest.raises(HandoverFailed, match="somebody has resumed topic clicks") as caught:
+        after("stop", resume)
+    assert caught.value.code == "failover.resumed" and "repeat this command" in caught.value.hint
+    with day.side() as side:
+        last = side.handovers.last
+        assert last is not None and last.open and last.steps == ("announce", "drain")
+        assert CLICKS not in side.handovers.cuts
+    # The same command stops mirrors again. What the source takes meanwhile is in the report.
+    report = after("cut", lambda: day.flow.write(CLICKS, [b"late", b"later"], 1))
+    assert not report.repeated and report.handover.id == last.id
+    risk = report.risk
+    assert risk.exact and {str(p.partition): p.records for p in risk.behind} == {"clicks-1": 2}
+    cut_ms = report.handover.began_ms
+    assert risk.as_of_ms is not None and risk.as_of_ms > cut_ms
+    with day.side() as side:
+        noted = side.handovers.last
+        assert noted is not None
+        assert (noted.facts["records"], noted.facts["as_of"]) == (2, risk.as_of_ms)
+        assert side.rehearsals.newest is not None and side.rehearsals.newest.rpo_records == 2
+        assert side.holds.lift([subject]) == [subject]
 
 
 def test_topics_are_promoted_one_by_one(day):
@@ -350,6 +396,9 @@ def test_the_bad_day_without_a_mirror(day):
         beat = TopicPartition("heartbeats", 0)
         side.source_ends.note(LastSeen(1_700_000_000_000, {P0: 25, beat: 900}, True, 5, 1.5))
         wait_for(lambda: side.handovers.last is not None)
+    # Consumers of B were further there than on A.
+    remote = TopicPartition("A.orders", 0)
+    day.groups.commit("billing", {remote: 9}, "B")
     day.flow.lab["A"].stop(grace_s=0)
     with day.groups.member("active", "A.orders", "B"):
         report = day.run(force=False)
@@ -365,13 +414,15 @@ def test_the_bad_day_without_a_mirror(day):
     ]
     moved = {g.removeprefix(day.groups.prefix): m for g, m in report.moved.items()}
     assert not moved["billing"].reason
-    assert day.groups.offsets("billing") == {"A.orders-0": 7, "A.orders-1": 7}
+    # What is ahead is kept, and named.
+    assert day.groups.offsets("billing") == {"A.orders-0": 9, "A.orders-1": 7}
+    assert moved["billing"].kept == {remote: (9, 7)}
     assert day.groups.offsets("late") == {"A.orders-0": 20, "A.orders-1": 20}
     assert "is in use on B" in moved["active"].reason
     assert list(report.left) == [day.groups.prefix + "active"]
 
     # B12: the group is not in use any more; the same command does what is missing, and no more.
-    day.groups.commit("billing", {TopicPartition("A.orders", 0): 15}, "B")
+    day.groups.commit("billing", {remote: 15}, "B")
     again = day.run()
     assert again.repeated and not again.left
     assert day.groups.offsets("active") == {"A.orders-0": 3, "A.orders-1": 3}
@@ -382,6 +433,7 @@ def test_the_bad_day_without_a_mirror(day):
     assert plain.exit_code == 0, plain.output
     assert "5 records in 1 topic (1.5 s) as of 2023-11-14T22:13:20.000Z" in plain.output
     assert "orders-0" in plain.output and "the last mirrored one is at 19 on A" in plain.output
+    assert "A.orders-0 at 9, 2 ahead" in plain.output
     assert "A->B rests until 'heliograph failback' or 'heliograph resume'" in plain.output
     told = CliRunner().invoke(
         cli, ["failover", str(day.path), "--to", "B", "--yes", "--force", "-o", "json"]

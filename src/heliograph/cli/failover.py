@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,8 +24,11 @@ from heliograph.cli.handovers import (
 from heliograph.cli.patterns import PatternType
 from heliograph.config import FlowConfig
 from heliograph.config.key import BoundedPattern
+from heliograph.control.groups.start_rules import KeptAhead
 from heliograph.failover.described import plan_json, report_json
 from heliograph.failover.failover import Failover, FailoverPlan, FailoverReport, FailoverWish
+from heliograph.failover.refusals import raise_refused
+from heliograph.model import TopicPartition
 from heliograph.units import counted, duration, moment
 
 __all__ = ["failover_command"]
@@ -41,7 +46,7 @@ __all__ = ["failover_command"]
               type=click.FloatRange(0.0, 3600.0),
               help="How long the mirror may copy on what it can still reach.")  # fmt: skip
 @click.option("--rewind", is_flag=True,
-              help="Also set groups back that are further on, on the target.")  # fmt: skip
+              help="Also set groups back that are ahead on the target.")  # fmt: skip
 @click.option("--force", is_flag=True,
               help="Although the source is healthy, or both directions are enabled.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
@@ -66,20 +71,20 @@ def failover_command(
     wish = FailoverWish(topics, groups, records, seconds, force, rewind, drain, by=who())
     tell = progress(quiet=output != "table")
     with asking_clusters(), Failover(config, wish, tell, reverse=reverse) as failover:
-        plan = failover.plan()
-        if output == "table":
-            _show_plan(config, plan)
-        if dry_run:
-            if output != "table":
+        show = partial(_show_plan, config) if output == "table" else None
+        if dry_run or not yes:
+            plan = failover.plan()
+            if show is not None:
+                show(plan)
+            elif dry_run:
                 echo_document(plan_json(plan), output)
-            for refusal in plan.refusals:
-                raise refusal
-            return
-        for refusal in plan.refusals:
-            raise refusal
-        confirm(_question(config, plan), yes=yes)
+            raise_refused(plan.refusals)
+            if dry_run:
+                return
+            confirm(_question(config, plan), yes=yes)
         with goes_on_if_interrupted():
-            report = failover.run()
+            # Who has seen the plan need not see it twice.
+            report = failover.run(show if yes else None)
     if output == "table":
         _show_report(config, report)
     else:
@@ -126,6 +131,13 @@ def _show_plan(config: FlowConfig, plan: FailoverPlan) -> None:
         for p in plan.risk.behind
     ))  # fmt: skip
     echo_list("Groups that cannot be moved", sorted(left.items()))
+    target = config.flow.target
+    echo_list(f"Groups that are ahead on {target}: kept there, unless --rewind", _ahead({
+        name: {
+            p: KeptAhead(s.committed, s.offset) for p, s in start.starts.items() if s.ahead
+        }
+        for name, start in fresh.items()
+    }))  # fmt: skip
     click.echo()
 
 
@@ -143,6 +155,8 @@ def _show_report(config: FlowConfig, report: FailoverReport) -> None:
         for p in report.risk.behind
     ))  # fmt: skip
     echo_list("Groups that were not moved", sorted(report.left.items()))
+    echo_list(f"Groups that are ahead on {flow.target}, and were kept there; --rewind sets back",
+              _ahead({name: moved.kept for name, moved in report.moved.items()}))  # fmt: skip
     unset = {
         f"{name} {partition}": why
         for name, start in report.starts.items()
@@ -159,6 +173,21 @@ def _show_report(config: FlowConfig, report: FailoverReport) -> None:
     else:
         echo_fact("topics", "have the same names")
     echo_fact("groups", "keep their names, and go on at the next record")
+
+
+def _ahead(
+    kept: Mapping[str, Mapping[TopicPartition, KeptAhead]],
+) -> Iterator[tuple[str, str]]:
+    """Groups with the partitions in which they are ahead, and by how much."""
+    for name, places in sorted(kept.items()):
+        if places:
+            yield (
+                name,
+                ", ".join(
+                    f"{p} at {at.committed}, {at.committed - at.offset} ahead"
+                    for p, at in sorted(places.items())
+                ),
+            )
 
 
 def _groups(report: FailoverReport) -> str:

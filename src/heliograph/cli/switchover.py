@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 import click
 
 from heliograph.cli.documents import echo_document
-from heliograph.cli.errors import show_error
 from heliograph.cli.flows import asking_clusters, file_argument, output_option
 from heliograph.cli.handovers import confirm, echo_fact, echo_list, flow_to, progress, who
 from heliograph.cli.patterns import PatternType
 from heliograph.config import FlowConfig
 from heliograph.config.key import BoundedPattern
 from heliograph.errors import ConfigError
-from heliograph.failover.refusals import HandoverRefused
+from heliograph.failover.refusals import raise_refused
 from heliograph.failover.switchover import Switchover, SwitchoverReport
 from heliograph.failover.switchover_check import SwitchoverPlan, SwitchoverWish, few
 from heliograph.failover.switchover_described import switchover_plan_json, switchover_report_json
@@ -47,7 +45,7 @@ __all__ = ["switchover_command"]
               type=click.FloatRange(0.1, 3600.0),
               help="For how long the source must stand still.")  # fmt: skip
 @click.option("--rewind", is_flag=True,
-              help="Also set groups back that are further on, on the target.")  # fmt: skip
+              help="Also set groups back that are ahead on the target.")  # fmt: skip
 @click.option("--abort", is_flag=True, help="Take back a switchover that was begun.")
 @click.option("--force", is_flag=True,
               help="Although groups are in use on the target, or consumers do not commit the"
@@ -95,7 +93,7 @@ def switchover_command(
             _show_plan(config, plan)
         elif dry_run:
             echo_document(switchover_plan_json(plan), output)
-        _refuse(plan.refusals)
+        raise_refused(plan.refusals)
         if dry_run:
             return
         confirm(_question(config, plan), yes=yes)
@@ -109,14 +107,6 @@ def switchover_command(
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _refuse(refusals: Sequence[HandoverRefused]) -> None:
-    """All of them are shown: nobody wants to learn of one at a time."""
-    for refusal in refusals[:-1]:
-        show_error(refusal)
-    for refusal in refusals[-1:]:
-        raise refusal
 
 
 def _question(config: FlowConfig, plan: SwitchoverPlan) -> str:

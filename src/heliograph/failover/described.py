@@ -166,6 +166,10 @@ def moved_json(
         {
             "group": name, "moved": not m.reason, "reason": m.reason, "written": m.written,
             "already": m.already, "kept_ahead": m.kept_ahead,
+            "kept": {
+                str(p): {"committed": at.committed, "translated": at.offset}
+                for p, at in sorted(m.kept.items())
+            },
             "offsets": {
                 str(p): s.offset for p, s in sorted(starts[name].starts.items())
             } if name in starts else {},

@@ -8,6 +8,9 @@
     groups    consumer groups are moved to their exact offsets
     unfence   the target takes writes, if an earlier switchover had fenced it
 
+What was lost is asked for once more when the logs are cut: the source may have taken more since the
+look, or be back.
+
 Works from the target and this machine alone. Each step finds what an earlier run of it did.
 """
 
@@ -15,23 +18,30 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import islice
 
 from heliograph.config import FlowConfig
-from heliograph.config.key import BoundedPattern
-from heliograph.control.groups.start_rules import GroupStart, Moved
+from heliograph.control.groups.start_rules import GroupStart, KeptAhead, Moved
 from heliograph.control.groups.starts import GroupStarts
 from heliograph.errors import HeliographError
+from heliograph.failover.failover_check import FailoverCheck
+from heliograph.failover.failover_values import (
+    PARTS,
+    FailoverPlan,
+    FailoverReport,
+    FailoverWish,
+    subjects_of,
+)
 from heliograph.failover.fence import Fence
 from heliograph.failover.lock import Lock, one_at_a_time
-from heliograph.failover.refusals import HandoverRefused
+from heliograph.failover.refusals import HandoverFailed, HandoverRefused, raise_refused
 from heliograph.failover.risk import Risk, risk_of
-from heliograph.failover.source_side import SourceSeen, see_source
+from heliograph.failover.source_side import SourceQuestion, SourceSeen
 from heliograph.failover.steps import Steps, Tell
 from heliograph.failover.stopping import stop_mirrors
-from heliograph.failover.target_health import unwritable
 from heliograph.failover.target_side import Mirrored, TargetSide
 from heliograph.ledger.handovers import CutAt, Handover, Kind
 from heliograph.ledger.holds import Subject
@@ -39,100 +49,19 @@ from heliograph.ledger.rehearsals import Rehearsal, RehearsalKind
 from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import TopicPartition
 from heliograph.policy import TopicSelection
-from heliograph.shown import shown
-from heliograph.units import counted, duration, moment
+from heliograph.units import counted, moment
 from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 
-__all__ = ["STEPS", "Failover", "FailoverPlan", "FailoverReport", "FailoverWish"]
+__all__ = ["PARTS", "STEPS", "Failover", "FailoverPlan", "FailoverReport", "FailoverWish"]
 
 STEPS = ("announce", "drain", "stop", "cut", "groups", "unfence")
-#: All parts of a flow; mirrors answer for the first.
-PARTS = ("copying", "checkpoints", "heartbeats")
 #: The target is drained when it has stood still for so long.
 _STILL_SECONDS, _LOOK_SECONDS = 1.0, 0.2
 _GROUPS_REQUEST_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class FailoverWish:
-    """What an operator asks for.
-
-    Attributes:
-        topics: source topics whose names it matches wholly; None: all of the flow.
-        groups: likewise consumer groups.
-        max_records, max_seconds: how much may be lost; None: any.
-        force: although the source is healthy, or both directions are enabled.
-        rewind: groups that are further on, on the target, are set back.
-        drain_seconds: how long the mirror may copy on, at most.
-        patience_seconds: how long mirrors may take to rest.
-        by: who asks.
-        dry_run: only look.
-    """
-
-    topics: BoundedPattern | None = None
-    groups: BoundedPattern | None = None
-    max_records: int | None = None
-    max_seconds: float | None = None
-    force: bool = False
-    rewind: bool = False
-    drain_seconds: float = 5.0
-    patience_seconds: float = 120.0
-    by: str = "somebody"
-
-
-@dataclass(frozen=True, slots=True)
-class FailoverPlan:
-    """What a failover would do now.
-
-    Attributes:
-        topics: source topics that would be promoted; None for all of the flow.
-        risk: what would be lost.
-        groups: where each group would start.
-        before: the failover that was begun before, or is through; None if there is none.
-        refusals: what speaks against it; empty if it may be begun.
-    """
-
-    flow: str
-    source: SourceSeen
-    topics: tuple[str, ...] | None
-    mirrored: Mirrored
-    risk: Risk
-    groups: Mapping[str, GroupStart]
-    before: Handover | None
-    refusals: tuple[HandoverRefused, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FailoverReport:
-    """What a failover did.
-
-    Attributes:
-        positions: where each partition was cut.
-        moved: what became of each group.
-        unset: partitions in which a group has no offset, by group, with the reason.
-        rto_seconds: from its beginning, of a run that was killed too, to its end.
-        took: seconds of each step of this run.
-        repeated: it was through already; only what was missing was done.
-    """
-
-    flow: str
-    handover: Handover
-    source: SourceSeen
-    risk: Risk
-    positions: Mapping[TopicPartition, CutAt]
-    targets: Mapping[TopicPartition, TopicPartition]
-    moved: Mapping[str, Moved]
-    starts: Mapping[str, GroupStart]
-    rto_seconds: float
-    took: Mapping[str, float]
-    repeated: bool = False
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def left(self) -> dict[str, str]:
-        """Groups that were not moved, with the reason."""
-        return {name: moved.reason for name, moved in self.moved.items() if moved.reason}
+#: The ledger names so many partitions in which groups were ahead: a record has to stay small.
+_MOST_KEPT = 2000
+_Kept = Mapping[str, Mapping[TopicPartition, KeptAhead]]
 
 
 class Failover:
@@ -183,7 +112,8 @@ class Failover:
         risk = self._risk(positions, source, mirrored)
         groups = self._starts(source, mirrored).look()
         topics = tuple(mirrored.topics) if self._wish.topics is not None else None
-        refusals = () if before is not None else tuple(self._against(mirrored, source, risk))
+        check = FailoverCheck(self._config, self._wish, self._side, self._reverse)
+        refusals = () if before is not None else tuple(check.refusals(mirrored, source, risk))
         return FailoverPlan(
             str(self._config.flow), source, topics, mirrored, risk, groups, before, refusals
         )
@@ -212,7 +142,13 @@ class Failover:
 
     def _see_source(self, mirrored: Mirrored) -> SourceSeen:
         """What the source says, of partitions of which nothing is on the target, too."""
-        seen = see_source(self._config, mirrored.places.keys(), self._promotes)
+        return self._seen(self._ask_source(mirrored), mirrored)
+
+    def _ask_source(self, mirrored: Mirrored) -> SourceQuestion:
+        return SourceQuestion(self._config, mirrored.places.keys(), self._promotes)
+
+    def _seen(self, question: SourceQuestion, mirrored: Mirrored) -> SourceSeen:
+        seen = question.answer()
         latest = self._config.auto_offset_reset == "latest"
         waiting = {
             p: TopicPartition(self._side.remote_topic(p.topic), p.partition)
@@ -254,7 +190,7 @@ class Failover:
             return last if last.facts.get("pattern") == self._pattern else None
         if last.topics is not None and not self._concerned(last.topics, mirrored):
             return None
-        subjects = self._subjects(last.topics)
+        subjects = subjects_of(last.topics)
         return last if all(subject in held.held for subject in subjects) else None
 
     @property
@@ -298,112 +234,22 @@ class Failover:
             )
         )  # fmt: skip
 
-    def _against(
-        self, mirrored: Mirrored, source: SourceSeen, risk: Risk
-    ) -> Iterator[HandoverRefused]:
-        """What speaks against it."""
-        flow, wish = self._config.flow, self._wish
-        standby = PARTS[:1] if self._config.standby else ()
-        resting = self._side.holds.parts_with(standby).get(PARTS[0])
-        if resting is not None and resting.standby:
-            yield HandoverRefused(
-                "failover.stands-by",
-                f"{flow} stands by: clients are at {flow.target} already",
-                f"if it is {flow.target} that is gone: heliograph failover FILE --to {flow.source}",
-            )
-            return
-        if source.healthy and not wish.force:
-            yield HandoverRefused(
-                "failover.source-healthy",
-                f"{flow.source} answers, and all {len(source.ends)} partitions of it have a leader:"
-                " nothing has to be lost",
-                "'heliograph switchover' moves clients without loss; --force fails over all the"
-                " same, and loses what is not mirrored",
-            )
-        reverse = self._reverse
-        # A handover that started this flow has put the other one into standby.
-        stands_by = reverse is None or reverse.standby or self._side.holds.handed_over
-        if reverse is not None and reverse.enabled and not stands_by and not wish.force:
-            yield HandoverRefused(
-                "failover.both-directions",
-                f"{flow} and {reverse.flow} are both enabled: when {flow.source} is back,"
-                f" {reverse.flow} would write to it before anybody has seen what only"
-                f" {flow.source} has",
-                f"set {reverse.flow}.heliograph.standby=true in the file, and have the mirror read"
-                " it (SIGHUP); or --force",
-            )
-        unfit = unwritable(self._side, mirrored)
-        if unfit:
-            more = f" (and {len(unfit) - 1} more)" if unfit[1:] else ""
-            yield HandoverRefused(
-                "failover.target-unfit",
-                f"{flow.target} cannot take writes: {unfit[0]}{more}",
-                f"bring the brokers of {flow.target} back first, or choose topics with --topics",
-            )
-        yield from self._too_much(risk)
-
-    def _too_much(self, risk: Risk) -> Iterator[HandoverRefused]:
-        wish, flow = self._wish, self._config.flow
-        limits = []
-        if wish.max_records is not None and risk.records > wish.max_records:
-            limits.append(counted(wish.max_records, "record"))
-        if wish.max_seconds is not None and (risk.seconds or 0.0) > wish.max_seconds:
-            limits.append(duration(wish.max_seconds))
-        wanted = wish.max_records is not None or wish.max_seconds is not None
-        if limits:
-            worst = ", ".join(
-                f"{p.partition} {counted(p.records or 0, 'record')}" for p in risk.behind[:5]
-            )
-            more = f" and {len(risk.behind) - 5} more partitions" if risk.behind[5:] else ""
-            yield HandoverRefused(
-                "failover.rpo",
-                f"{flow.target} is behind by more than {' and '.join(limits)}: {risk}."
-                f" {worst}{more}",
-                "wait for the mirror, or allow more with --max-rpo",
-            )
-        elif wanted and self._is_unknown(risk):
-            yield HandoverRefused(
-                "failover.rpo-unknown",
-                f"how far {flow.target} is behind is not known: {risk}",
-                "without --max-rpo the failover goes on all the same",
-            )
-
-    def _is_unknown(self, risk: Risk) -> bool:
-        """Whether it cannot be said that a limit is kept."""
-        if self._wish.max_seconds is not None and risk.records and risk.seconds is None:
-            return True
-        return not risk.exact and (risk.as_of_ms is None or bool(risk.unknown))
-
     # -- doing it -----------------------------------------------------------------------------
 
-    def run(self) -> FailoverReport:
-        """Fail over, or go on with a failover that was begun; raises HeliographError, WireError."""
+    def run(self, show: Callable[[FailoverPlan], None] | None = None) -> FailoverReport:
+        """Fail over, or go on with a failover that was begun; raises HeliographError, WireError.
+
+        ``show`` is called with the plan before anything is changed, also if it is refused. The time
+        that is reported counts from here on, or from where an earlier run has begun.
+        """
         began_ms = int(time.time() * 1000)
         self._side.open()
         with one_at_a_time(self._config, self._scope) as lock:
             plan = self.plan()
-            for refusal in plan.refusals:
-                raise refusal
-            self._refuse_other_handover(plan.before)
+            if show is not None:
+                show(plan)
+            raise_refused(plan.refusals)
             return self._carry_out(plan, began_ms, lock)
-
-    def _refuse_other_handover(self, before: Handover | None) -> None:
-        last = self._side.handovers.last
-        if last is not None and last.open and before is None:
-            began = moment(last.began_ms / 1000)
-            what = f"the same 'heliograph {last.kind}"
-            if last.kind is Kind.FAILOVER:
-                pattern = last.facts.get("pattern")
-                what += (
-                    f" --topics {shown(pattern)}" if pattern is not None else " without --topics"
-                )
-            raise HandoverRefused(
-                "handover.open",
-                f"a {last.kind} of flow {self._config.flow}{_about(last.topics)}, begun by"
-                f" {last.by} at {began}, was not ended",
-                f"{what}' goes on with it"
-                + ("; with --abort it is taken back" if last.kind is Kind.SWITCHOVER else ""),
-            )
 
     def _carry_out(self, plan: FailoverPlan, began_ms: int, lock: Lock) -> FailoverReport:
         before, side = plan.before, self._side
@@ -425,20 +271,25 @@ class Failover:
             if handover.topics is not None:
                 mirrored = mirrored.of(handover.topics)
             self._cut(steps, mirrored)
-        positions = self._cut_positions(mirrored, self._reread(steps)) or {}
-        source = self._see_source(mirrored) if repeated else plan.source
-        risk = self._risk(positions, source, mirrored)
-        starts, moved = self._groups(steps, source, mirrored)
+        # It may take seconds to hear that nobody answers: groups do not wait for that.
+        question = self._ask_source(mirrored)
+        starts, moved = self._groups(steps, plan.source, mirrored)
         if not repeated:
             self._unfence(steps, mirrored)
         rto = steps.seconds if not repeated else float(handover.facts.get("rto", 0.0))
+        source = self._seen(question, mirrored)
+        positions = self._cut_positions(mirrored, self._reread(steps)) or {}
+        risk = self._risk(positions, source, mirrored)
         if not repeated:
             took = {name: round(seconds, 3) for name, seconds in steps.took.items()}
-            steps.remember(rto=round(rto, 3), records=risk.records, exact=risk.exact, took=took)
+            steps.remember(
+                rto=round(rto, 3), records=risk.records, exact=risk.exact, as_of=risk.as_of_ms,
+                took=took,
+            )  # fmt: skip
             self._note_rehearsal(steps.handover, risk, rto, moved)
             steps.end()
         elif risk.exact:
-            steps.remember(records=risk.records, exact=True)
+            steps.remember(records=risk.records, exact=True, as_of=risk.as_of_ms)
         return FailoverReport(
             str(self._config.flow), steps.handover, source, risk, positions, mirrored.targets,
             moved, starts, rto, steps.took, repeated,
@@ -482,7 +333,7 @@ class Failover:
             return
         handover, flow = steps.handover, self._config.flow
         with steps.step("stop", "stopping all mirrors of the flow") as done:
-            subjects = self._subjects(handover.topics)
+            subjects = subjects_of(handover.topics)
             answers = subjects if handover.topics is not None else subjects[:1]
             why = (
                 f"failed over to {flow.target}; 'heliograph failback' brings it back, 'heliograph"
@@ -492,13 +343,10 @@ class Failover:
                 self._side, subjects, handover.by, why, answers=answers,
                 patience_seconds=self._wish.patience_seconds, scope=self._scope,
             )  # fmt: skip
+            steps.remember(held=[
+                [*subject, self._side.holds.held[subject].since_ms] for subject in answers
+            ])  # fmt: skip
             done(f"{stopped.by} rests" if stopped.by else "no mirror was left")
-
-    @staticmethod
-    def _subjects(topics: tuple[str, ...] | None) -> list[Subject]:
-        if topics is not None:
-            return [Subject.topic(topic) for topic in topics]
-        return [Subject.part(part) for part in PARTS]
 
     def _cut(self, steps: Steps, mirrored: Mirrored) -> None:
         if steps.through("cut"):
@@ -514,27 +362,53 @@ class Failover:
                     " does not answer; mirrors rest already",
                     "repeat this command when it does: it goes on from here",
                 )
-            subject = self._subjects(handover.topics)[0]
             steps.require_lock()
-            held_ms = side.holds.held[subject].since_ms
+            self._require_rest(steps)
+            held_ms = side.holds.held[subjects_of(handover.topics)[0]].since_ms
             first = side.first_cuts(mirrored, positions)
             side.handovers.cut(side.cuts(handover.id, mirrored, first, held_ms))
             done(f"{counted(len(positions), 'partition')} of"
                  f" {counted(len(mirrored.topics), 'topic')}")  # fmt: skip
+
+    def _require_rest(self, steps: Steps) -> None:
+        """Mirrors still rest because of what stopped them; raises HandoverFailed if not.
+
+        Somebody may have resumed the flow, or this command was killed and comes back much later.
+        What was copied since is behind the positions that were just read.
+        """
+        self._side.refresh()
+        held = self._side.holds.held
+        for kind, name, since_ms in steps.handover.facts.get("held", ()):
+            hold = held.get(Subject(kind, name))
+            if hold is None or hold.since_ms != since_ms:
+                # The same command stops them again.
+                steps.note(steps=tuple(s for s in steps.handover.steps if s != "stop"))
+                what = name if kind == "part" else f"topic {name}"
+                raise HandoverFailed(
+                    "failover.resumed",
+                    f"somebody has resumed {what} of flow {self._config.flow} since its mirrors"
+                    " came to rest: they copy again, and nothing was cut",
+                    "repeat this command: it stops them once more",
+                )
 
     def _groups(
         self, steps: Steps, source: SourceSeen, mirrored: Mirrored
     ) -> tuple[Mapping[str, GroupStart], Mapping[str, Moved]]:
         """Move groups; those that were moved before are left where their consumers are now."""
         earlier: Mapping[str, int] = steps.handover.facts.get("groups", {})
+        kept = _kept_of(steps.handover)
         with steps.step("groups", "moving consumer groups") as done:
             moving = self._starts(source, mirrored)
             found = moving.look()
             fresh = {name: start for name, start in found.items() if name not in earlier}
             moved = dict(moving.write(fresh, rewind=self._wish.rewind))
             through = {n: m.written + m.already for n, m in moved.items() if not m.reason}
-            steps.remember(groups={**earlier, **through})
-            moved |= {n: Moved(n, already=partitions) for n, partitions in earlier.items()}
+            kept |= {n: moved[n].kept for n in through if moved[n].kept}
+            steps.remember(groups={**earlier, **through}, kept=_kept_facts(kept))
+            moved |= {
+                n: Moved(n, already=partitions, kept=kept.get(n, {}))
+                for n, partitions in earlier.items()
+            }
             left = sum(bool(m.reason) for m in moved.values())
             text = f"{counted(len(moved) - left, 'group')} moved"
             done(f"{text}, {left} not" if left else text)
@@ -565,8 +439,15 @@ class Failover:
         )  # fmt: skip
 
 
-def _about(topics: tuple[str, ...] | None) -> str:
-    if topics is None:
-        return ""
-    more = f" and {len(topics) - 3} more" if topics[3:] else ""
-    return f" (topics {', '.join(topics[:3])}{more})"
+def _kept_facts(kept: _Kept) -> list[list[object]]:
+    """Where groups were ahead on the target, for whoever repeats the command."""
+    named = ([name, *p, *at] for name, places in sorted(kept.items()) for p, at in places.items())
+    return list(islice(named, _MOST_KEPT))
+
+
+def _kept_of(handover: Handover) -> dict[str, Mapping[TopicPartition, KeptAhead]]:
+    found: dict[str, dict[TopicPartition, KeptAhead]] = {}
+    for name, topic, partition, committed, offset in handover.facts.get("kept", ()):
+        places = found.setdefault(name, {})
+        places[TopicPartition(topic, partition)] = KeptAhead(committed, offset)
+    return dict(found)

@@ -45,7 +45,8 @@ class Risk:
 
     Attributes:
         exact: whether the source itself said where all of them end.
-        as_of_ms: when the source was last asked with success; None if that is not known.
+        as_of_ms: when the source was last asked with success, by this look if it is ``exact``; None
+            if that is not known.
         seconds: for how long the oldest record at risk had waited then, or, of a source that
             answers, has waited at most; None: not known.
     """
@@ -76,7 +77,8 @@ class Risk:
             f"{counted(self.records, 'record')} in {counted(len(topics), 'topic')}"
         )  # fmt: skip
         if self.exact:
-            return text
+            then = f" as of {moment(self.as_of_ms / 1000)}" if self.as_of_ms else ""
+            return f"{text}{then}, exact"
         if self.as_of_ms is None:
             return "not known: no mirror has noted where the source ended"
         if self.records and self.seconds is not None:
@@ -114,7 +116,7 @@ def risk_of(
         # At most: what waited then may have waited on.
         seconds += max(now - last.at_ms / 1000, 0.0)
     if seen.healthy and all(p.records is not None for p in found):
-        return Risk(tuple(found), exact=True, as_of_ms=None, seconds=seconds)
+        return Risk(tuple(found), exact=True, as_of_ms=seen.asked_ms or None, seconds=seconds)
     return Risk(tuple(found), False, last.at_ms if last is not None else None, seconds)
 
 

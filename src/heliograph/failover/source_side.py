@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.errors import WireError
 
-__all__ = ["ANSWER_SECONDS", "SourceSeen", "see_source"]
+__all__ = ["ANSWER_SECONDS", "SourceQuestion", "SourceSeen", "see_source"]
 
 #: How long a source may take to answer before it counts as one that does not.
 ANSWER_SECONDS = 4.0
@@ -30,6 +31,7 @@ class SourceSeen:
         starts: where they begin, of those that were not asked for by name.
         silent: partitions of which nobody said where they end.
         cluster_id: empty if none answered.
+        asked_ms: when; what it took later is not in ``ends``.
     """
 
     answers: bool
@@ -38,6 +40,7 @@ class SourceSeen:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     silent: frozenset[TopicPartition] = frozenset()
     cluster_id: str = ""
+    asked_ms: int = 0
 
     @property
     def healthy(self) -> bool:
@@ -54,16 +57,32 @@ def see_source(
 
     With ``selected`` also all other partitions of the topics that it chooses.
     """
-    found: list[SourceSeen] = []
-    thread = threading.Thread(
-        target=lambda: found.append(_ask(config, partitions, selected)),
-        name="asking the source", daemon=True,
-    )  # fmt: skip
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    if found:
-        return found[0]
-    return SourceSeen(False, f"no answer within {ANSWER_SECONDS:.0f} s")
+    return SourceQuestion(config, partitions, selected).answer()
+
+
+class SourceQuestion:
+    """The question of `see_source`, put at once; its answer may be fetched later."""
+
+    def __init__(
+        self,
+        config: FlowConfig,
+        partitions: Collection[TopicPartition],
+        selected: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._found: list[SourceSeen] = []
+        self._until = time.monotonic() + ANSWER_SECONDS
+        self._thread = threading.Thread(
+            target=lambda: self._found.append(_ask(config, partitions, selected)),
+            name="asking the source", daemon=True,
+        )  # fmt: skip
+        self._thread.start()
+
+    def answer(self) -> SourceSeen:
+        """What was answered within `ANSWER_SECONDS`."""
+        self._thread.join(max(self._until - time.monotonic(), 0.0))
+        if self._found:
+            return self._found[0]
+        return SourceSeen(False, f"no answer within {ANSWER_SECONDS:.0f} s")
 
 
 def _ask(
@@ -87,6 +106,7 @@ def _ask(
             for index in topic.partitions
         } - set(partitions)  # fmt: skip
         wanted = sorted({*partitions, *others})
+        asked_ms = int(time.time() * 1000)
         try:
             starts = admin.list_offsets(client, metadata, sorted(others), admin.EARLIEST)
             # What is in open transactions, or behind them, is on the source's disks, too.
@@ -94,4 +114,4 @@ def _ask(
         except WireError:
             starts, ends = {}, {}
         silent = frozenset(wanted) - ends.keys()
-        return SourceSeen(True, "", ends, starts, silent, metadata.cluster_id)
+        return SourceSeen(True, "", ends, starts, silent, metadata.cluster_id, asked_ms)

@@ -29,7 +29,7 @@ from heliograph.config import FlowConfig
 from heliograph.control.groups.start_rules import GroupStart, Moved
 from heliograph.errors import HeliographError, WireError
 from heliograph.failover.lock import Lock, one_at_a_time
-from heliograph.failover.refusals import HandoverFailed, HandoverRefused
+from heliograph.failover.refusals import HandoverFailed, HandoverRefused, raise_refused
 from heliograph.failover.steps import Steps, Tell
 from heliograph.failover.switchover_approach import Approach
 from heliograph.failover.switchover_check import SwitchoverPlan, SwitchoverWish, check
@@ -131,8 +131,7 @@ class Switchover:
         self._two.open()
         with self._alone() as lock:
             plan = self.plan()
-            for refusal in plan.refusals:
-                raise refusal
+            raise_refused(plan.refusals)
             handover = plan.before or Handover(
                 secrets.token_hex(6), Kind.SWITCHOVER, self._wish.by, began_ms, plan.topics
             )

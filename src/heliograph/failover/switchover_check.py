@@ -39,7 +39,7 @@ class SwitchoverWish:
         quiet_seconds: for how long the source must stand still.
         timeout_seconds: how long each step may take.
         force: although groups are in use on the target, or consumers do not come to the end.
-        rewind: groups that are further on, on the target, are set back.
+        rewind: groups that are ahead on the target are set back.
         by: who asks.
     """
 

@@ -140,10 +140,17 @@ def _asked(flow: str, ask: Callable[[], Result]) -> Result:
 
 
 def _text(error: Exception) -> str:
-    """An error in one line."""
+    """An error in one line, with all else that speaks against a handover."""
+    if isinstance(error, HandoverRefused) and error.others:
+        return ". ".join(_text(one).rstrip(".") for one in _each(error))
     hint = error.hint if isinstance(error, HeliographError) else ""
     text = str(error.args[0]) if error.args else type(error).__name__
     return f"{text}. {hint[0].upper()}{hint[1:]}" if hint else text
+
+
+def _each(refused: HandoverRefused) -> list[HandoverRefused]:
+    first = HandoverRefused(refused.code, str(refused.args[0]), refused.hint)
+    return [first, *refused.others]
 
 
 # -- what an admin sends --------------------------------------------------------------------------

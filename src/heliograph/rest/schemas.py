@@ -179,7 +179,8 @@ _REPORT = _object(
     )),
     groups=_list(_object(
         group=_TEXT, moved=_BOOLEAN, reason=_TEXT, written=_INTEGER, already=_INTEGER,
-        kept_ahead=_INTEGER, offsets=_map(_INTEGER), unset=_map(_TEXT),
+        kept_ahead=_INTEGER, kept=_map(_object(committed=_INTEGER, translated=_INTEGER)),
+        offsets=_map(_INTEGER), unset=_map(_TEXT),
     )),
     steps=_map(_NUMBER),
 )  # fmt: skip

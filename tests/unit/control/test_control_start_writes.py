@@ -17,7 +17,7 @@ from heliograph.control.groups.source_positions import (
     find_positions,
 )
 from heliograph.control.groups.start_logs import TargetLogs
-from heliograph.control.groups.start_rules import GroupStart, Log, Moved, Start
+from heliograph.control.groups.start_rules import GroupStart, KeptAhead, Log, Moved, Start
 from heliograph.control.groups.start_writes import write_starts
 from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.ledger.translation import MirroredPartition
@@ -125,9 +125,10 @@ def test_what_is_ahead_is_kept_also_if_the_mirror_ran_on(monkeypatch):
     monkeypatch.setattr(admin, "list_offsets", lambda *_: ends)
     target = Coordinator(there=there)
     target.client.metadata = lambda _: None
-    assert write(target, p=5, q=5) == Moved("g", kept_ahead=2)
+    kept = {P: KeptAhead(40, 5), Q: KeptAhead(60, 5)}
+    assert write(target, p=5, q=5) == Moved("g", kept=kept)
     ends[Q] = 59  # behind the end: nobody can start there
-    assert write(target, p=5, q=5) == Moved("g", written=1, kept_ahead=1)
+    assert write(target, p=5, q=5) == Moved("g", written=1, kept={P: KeptAhead(40, 5)})
     assert write(target, rewind=True, p=5, q=5) == Moved("g", written=1, already=1)
     assert target.offsets["g"] == {P: Committed(5), Q: Committed(5)}
 

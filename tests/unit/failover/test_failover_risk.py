@@ -21,10 +21,10 @@ def last(ends, *, complete=True, seconds=0.4):
 
 
 def test_a_source_that_answers_says_exactly_what_is_at_risk():
-    seen = SourceSeen(True, ends={P0: 110, P1: 50})
+    seen = SourceSeen(True, ends={P0: 110, P1: 50}, asked_ms=1_700_000_000_000)
     risk = risk_of({P0: CutAt(100, 100), P1: CutAt(50, 50)}, seen, last({P0: 105}))
     assert (risk.records, risk.exact, risk.unknown) == (10, True, 0)
-    assert str(risk) == "10 records in 1 topic"
+    assert str(risk) == "10 records in 1 topic as of 2023-11-14T22:13:20.000Z, exact"
 
 
 def test_of_a_source_that_is_gone_the_last_word_of_the_mirror_counts():

@@ -19,6 +19,7 @@ __all__ = [
     "Exact",
     "FromFile",
     "GroupStart",
+    "KeptAhead",
     "Latest",
     "Log",
     "Moved",
@@ -178,6 +179,13 @@ class GroupStart:
                    default=None)  # fmt: skip
 
 
+class KeptAhead(NamedTuple):
+    """What a group has committed on the target, ahead of ``offset``, where it was to be moved."""
+
+    committed: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """What became of a group.
@@ -185,15 +193,20 @@ class Moved:
     Attributes:
         written: partitions whose offset was written, and read back.
         already: partitions where it was already.
-        kept_ahead: partitions where an offset that is ahead was kept.
+        kept: partitions where an offset that is ahead was kept.
         reason: why the group, or some of it, was not moved; empty if all is as it should be.
     """
 
     group: str
     written: int = 0
     already: int = 0
-    kept_ahead: int = 0
+    kept: Mapping[TopicPartition, KeptAhead] = field(default_factory=dict)
     reason: str = ""
+
+    @property
+    def kept_ahead(self) -> int:
+        """In how many partitions."""
+        return len(self.kept)
 
 
 def locate(mirrored: MirroredPartition, upstream: int, earlier: int | None = None) -> Exact:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.control.groups.offset_sync import not_written
-from heliograph.control.groups.start_rules import GroupStart, Moved, Start
+from heliograph.control.groups.start_rules import GroupStart, KeptAhead, Moved, Start
 from heliograph.control.groups.translated import explain
 from heliograph.model import TopicPartition
 from heliograph.wire import admin
@@ -33,13 +33,13 @@ class _Group:
     starts: Mapping[TopicPartition, Start]
     written: set[TopicPartition] = field(default_factory=set)
     already: set[TopicPartition] = field(default_factory=set)
-    kept: set[TopicPartition] = field(default_factory=set)
+    kept: dict[TopicPartition, KeptAhead] = field(default_factory=dict)
     reason: str = ""
     #: Whether another try may help.
     again: bool = False
 
     def begin(self) -> None:
-        self.already, self.kept = set(), set()
+        self.already, self.kept = set(), {}
         self.reason, self.again = "", False
 
     def fail(self, reason: str, *, again: bool = False) -> None:
@@ -47,7 +47,7 @@ class _Group:
 
     def result(self, group: str) -> Moved:
         already = self.already - self.written
-        return Moved(group, len(self.written), len(already), len(self.kept), self.reason)
+        return Moved(group, len(self.written), len(already), dict(self.kept), self.reason)
 
 
 def write_starts(
@@ -127,7 +127,7 @@ class _Writing:
             elif now.offset == start.offset:
                 group.already.add(p)
             elif start.offset < now.offset <= ends.get(p, now.offset) and not self._rewind:
-                group.kept.add(p)
+                group.kept[p] = KeptAhead(now.offset, start.offset)
             else:
                 writes[p] = Committed(start.offset, start.metadata)
         return writes
