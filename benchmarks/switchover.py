@@ -259,26 +259,40 @@ def _continuously(interval: float) -> _Switch:
 class _Way:
     label: str
     contender: str
-    by_hand: str
+    by_hand: tuple[str, ...]
     extra: dict[str, str]
     switch: _Switch
 
 
-def _mm2(label: str, by_hand: str, interval: int, switch: _Switch) -> _Way:
+def _mm2(label: str, by_hand: tuple[str, ...], interval: int, switch: _Switch) -> _Way:
     keys = {key: str(interval) for key in _INTERVALS} if interval != 60 else {}
     return _Way(label, "mm2", by_hand, {"sync.group.offsets.enabled": "true", **keys}, switch)
 
 
+#: What the operator does. What a way does by itself is no step by hand.
+_STEPS = ("hold the producers", "run the command", "restart the consumers at the other cluster",
+          "let the producers go on there")  # fmt: skip
+_CUTOFF = ("hold the producers", "watch until the copy ends where the topic ends",
+           "watch until the group has read the source to its end", "stop the consumers",
+           "put the group at the end of the mirrored topic",
+           "start the consumers at the other cluster, with both topics",
+           "let the producers go on there")  # fmt: skip
+_CONTINUOUS = ("stop the consumers", "wait two intervals of checkpoints and syncs",
+               "start the consumers at the other cluster, with both topics",
+               "move the producers there")  # fmt: skip
+
 _WAYS = {
     "heliograph": _Way(
-        "`heliograph switchover`", "heliograph", "1", {
+        "`heliograph switchover`", "heliograph", _STEPS, {
             "replication.policy.class": "IdentityReplicationPolicy",
             f"{TARGET}->{SOURCE}.heliograph.standby": "true",
         }, _by_command,
     ),
-    "mm2-cutoff": _mm2("MM2, cutoff, intervals of 1 s", "7", 1, _with_cutoff),
-    "mm2-continuous": _mm2("MM2, continuous, intervals of 1 s", "4", 1, _continuously(1.0)),
-    "mm2-continuous-defaults": _mm2("MM2, continuous, its defaults", "4", 60, _continuously(60.0)),
+    "mm2-cutoff": _mm2("MM2, cutoff, intervals of 1 s", _CUTOFF, 1, _with_cutoff),
+    "mm2-continuous": _mm2("MM2, continuous, intervals of 1 s", _CONTINUOUS, 1, _continuously(1.0)),
+    "mm2-continuous-defaults": _mm2(
+        "MM2, continuous, its defaults", _CONTINUOUS, 60, _continuously(60.0)
+    ),
 }  # fmt: skip
 
 
@@ -365,8 +379,9 @@ def _report(results: dict[str, _Outcome], ways: Sequence[_Way]) -> str:
     lines = [
         "# Switchover there and back",
         "",
-        f"{now}, commit {commit()}, `python -m benchmarks.switchover`. {PARTITIONS} partitions,"
-        f" {_RECORDS_PER_SECOND} records/s, one group; from A to B and home again. The longest",
+        f"{now}, commit {commit()}, `python -m benchmarks.switchover --output`."
+        f" {PARTITIONS} partitions, {_RECORDS_PER_SECOND} records/s, one group;"
+        " from A to B and home again. The longest",
         "time in which producers could not write and the group was given nothing, there / back.",
         "Nobody hesitated between two steps.",
         "",
@@ -380,17 +395,25 @@ def _report(results: dict[str, _Outcome], ways: Sequence[_Way]) -> str:
             " / ".join(f"{s:.1f}" for s in found) for found in (o.producers, o.consumers)
         )
         lines.append(
-            f"| {way.label} | {way.by_hand} | {o.written:,} | {o.lost:,} | {o.repeated:,} |"
+            f"| {way.label} | {len(way.by_hand)} | {o.written:,} | {o.lost:,} | {o.repeated:,} |"
             f" {o.disordered:,} | {producers} | {consumers} |"
         )
+    lines += ["", "Steps by hand:", ""]
+    for steps in dict.fromkeys(way.by_hand for way in ways):
+        labels = ", ".join(way.label for way in ways if way.by_hand is steps)
+        lines.append(f"- {labels}: {'; '.join(steps)}.")
     return "\n".join(lines) + "\n"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--ways", default=",".join(_WAYS), show_default=True)
-@click.option("--output", is_flag=True, help=f"Write {_RESULTS.name}, too.")
-def main(ways: str, output: bool) -> None:
-    """Move clients to the other cluster and home again, each way on new clusters."""
+@click.option("--output", type=click.Path(path_type=Path), is_flag=False, flag_value=_RESULTS,
+              help=f"Write the report; to results/{_RESULTS.name} without a value.")  # fmt: skip
+def main(ways: str, output: Path | None) -> None:
+    """Move clients to the other cluster and home again, each way on new clusters.
+
+    Exits with 1 if Heliograph lost or repeated a record, or changed the order of two.
+    """
     console = Console(stderr=True)
     chosen = [_WAYS[key] for key in ways.split(",")]
     results = {}
@@ -402,9 +425,11 @@ def main(ways: str, output: bool) -> None:
                                   "lost": results[way.label].lost,
                                   "repeated": results[way.label].repeated}))  # fmt: skip
     report = _report(results, chosen)
-    if output:
-        _RESULTS.write_text(report, encoding="utf-8")
+    if output is not None:
+        output.write_text(report, encoding="utf-8")
     click.echo(report)
+    ours = results.get(_WAYS["heliograph"].label, _Outcome())
+    sys.exit(bool(ours.lost or ours.repeated or ours.disordered))
 
 
 if __name__ == "__main__":
