@@ -54,7 +54,7 @@ __all__ = ["FlowSupervisor"]
 log = logging.getLogger(__name__)
 
 #: What cannot be started is tried again after so long; twice as long after each failure.
-_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 30.0
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 10.0
 #: Connecting, creating topics and looking into what MM2 left may take this long, and not longer.
 _SETTLE_SECONDS = 1800.0
 
