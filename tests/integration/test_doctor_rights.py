@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import ExitStack
+from itertools import pairwise
 
 import pytest
-from access import MECHANISM, acl, allow, granted, settings_of
+from access import MECHANISM, acl, allow, grant, granted, revoke, settings_of
 from doctoring import Patient
 from grouping import await_groups
 
@@ -89,16 +91,20 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_doctor_finds_that_a_right_is_missing(patient, name):
-    side, denied, keys, check, verdict, text = CASES[name]
-    names = {k: getattr(patient, k) for k in ("topic", "remote", "ledger", "alias", "group")}
-    patient.set(**keys)
+def commit_on_both(patient):
     for client, topic in ((patient.source, patient.topic), (patient.target, patient.remote)):
         groups = GroupClient(client)
         await_groups(groups, patient.group)
         answers = groups.commit({patient.group: {TopicPartition(topic, 0): Committed(0)}})
         assert not answers.errors
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_doctor_finds_that_a_right_is_missing(patient, name):
+    side, denied, keys, check, verdict, text = CASES[name]
+    names = {k: getattr(patient, k) for k in ("topic", "remote", "ledger", "alias", "group")}
+    patient.set(**keys)
+    commit_on_both(patient)
     client = patient.source if side == "source" else patient.target
     with granted(client, *(deny(one.format(**names)) for one in denied)):
         found = patient.examine()
@@ -109,6 +115,50 @@ def test_whoever_may_do_everything_lacks_nothing(patient):
     found = patient.examine()
     # The lab's logins are sent in plain text, which is what config-file warns of.
     assert set(found) == {("config-file", "warning")}
+
+
+def test_the_commands_of_doctor_grant_all_that_a_flow_needs_and_no_more(patient):
+    patient.set(**{
+        "sync.group.offsets.enabled": "true", "sync.topic.acls.enabled": "false",
+        "heliograph.offsets": "dense",
+    })  # fmt: skip
+    commit_on_both(patient)
+    patient.examine()
+    [needed] = [f.said for f in patient.ok if f.check == "rights"]
+    sides = {patient.lab["A"].bootstrap: patient.source, patient.lab["B"].bootstrap: patient.target}
+    wanted = [(sides[where], one) for c in needed.commands for where, one in granted_by(c)]
+    with ExitStack() as stack:
+        for client in sides.values():
+            revoke(client, *EVERYTHING)
+            stack.callback(grant, client, *EVERYTHING)
+            stack.enter_context(granted(client, *(one for c, one in wanted if c is client)))
+        found = patient.examine()
+        bad = {check: text for (check, verdict), text in found.items() if verdict != "not checked"}
+        assert set(bad) == {"config-file"}
+        # What doctor alone asks for is not granted, and is named.
+        unseen = {c: text for (c, verdict), text in found.items() if verdict == "not checked"}
+        assert set(unseen) == {"broker-settings", "mm2", "other-mirror", "unknown-target"}
+        assert re.search(grants("DescribeConfigs", "--cluster"), unseen["broker-settings"])
+        assert re.search(grants("Read", "--topic", "mm2-offsets"), unseen["mm2"])
+        read = allow(USER, "READ", "topic", patient.topic)
+        revoke(patient.source, read)
+        stack.callback(grant, patient.source, read)
+        # Whoever may not read it does not see it either.
+        assert ("topics", "problem") in patient.examine()
+
+
+def granted_by(command):
+    """(cluster, ACL) of each right that a command grants."""
+    words = shlex.split(command)
+    pairs = list(pairwise(words))
+    [where] = [b for a, b in pairs if a == "--bootstrap-server"]
+    [user] = [b.removeprefix("User:") for a, b in pairs if a == "--allow-principal"]
+    places = [(a[2:], b) for a, b in pairs if a in {"--topic", "--group"}]
+    places += [("cluster", "kafka-cluster")] if "--cluster" in words else []
+    for operation in (b for a, b in pairs if a == "--operation"):
+        for kind, name in places:
+            code = re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()
+            yield where, allow(user, code, kind, name)
 
 
 def test_doctor_finds_a_password_that_is_wrong_and_a_file_that_others_can_read(patient):

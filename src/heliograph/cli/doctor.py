@@ -109,4 +109,5 @@ def _finding(finding: Finding) -> dict[str, object]:
         "text": finding.said.text,
         "do": finding.said.do,
         "names": list(finding.said.names),
+        "commands": list(finding.said.commands),
     }

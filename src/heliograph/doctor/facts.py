@@ -215,6 +215,7 @@ class RightsFacts:
         clusters: by client.
         topics: by client, then by topic.
         groups: on the target, by group.
+        selected_groups: groups of the source that the flow selects, as far as it shows them.
         hidden_groups: groups on the target that we may not describe.
         groups_known: whether the target has groups at all; None if it cannot be seen.
         authorizer: whether the source has ACLs at all; None if we may not know.
@@ -226,6 +227,7 @@ class RightsFacts:
     hidden_groups: frozenset[str] = frozenset()
     groups_known: bool | None = True
     authorizer: bool | None = False
+    selected_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

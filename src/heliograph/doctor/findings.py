@@ -59,12 +59,18 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One thing that a check says; ``names`` are the topics or the like that it is about."""
+    """One thing that a check says.
+
+    Attributes:
+        names: the topics or the like that it is about.
+        commands: that do what is to be done, or that would, each for a shell.
+    """
 
     verdict: Verdict
     text: str
     do: str = ""
     names: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +115,9 @@ def check(name: str, scope: Scope, what: str) -> Callable[[J], J]:
     return register
 
 
-def ok(text: str, names: Iterable[str] = ()) -> Said:
+def ok(text: str, names: Iterable[str] = (), commands: Iterable[str] = ()) -> Said:
     """Nothing to do."""
-    return Said(Verdict.OK, text, names=tuple(names))
+    return Said(Verdict.OK, text, names=tuple(names), commands=tuple(commands))
 
 
 def warning(text: str, do: str, names: Iterable[str] = ()) -> Said:

@@ -56,7 +56,7 @@ from heliograph.wire.ends import timestamps_at
 from heliograph.wire.errors import BrokerError
 from heliograph.wire.groups import GroupClient
 from heliograph.wire.log_sizes import log_sizes
-from heliograph.wire.rights import denied
+from heliograph.wire.rights import denied, missing_right
 
 __all__ = ["look_at_flow"]
 
@@ -153,9 +153,12 @@ class _Asking:
             asked = [*there, *(topic for alias, topic in own if alias == client.alias)]
             found = admin.topic_operations(client, asked) if asked else {}
             allowed[name] = {topic: frozenset(codes) for topic, codes in found.items() if codes}
+        selected = self._selected_groups()
         known = self._has_groups() if self.config.sync_group_offsets_enabled else False
-        groups, hidden = self._groups() if known else ({}, frozenset())
-        return RightsFacts(clusters, allowed, groups, hidden, known, self._authorizer())
+        groups, hidden = self._groups(selected) if known else ({}, frozenset())
+        return RightsFacts(
+            clusters, allowed, groups, hidden, known, self._authorizer(), tuple(selected)
+        )
 
     def _has_groups(self) -> bool | None:
         """Whether the target has groups; None if it cannot be seen.
@@ -168,10 +171,12 @@ class _Asking:
             return True
         return None if _GROUPS_TOPIC in found.denied else False
 
-    def _groups(self) -> tuple[Mapping[str, frozenset[int]], frozenset[str]]:
+    def _selected_groups(self) -> Sequence[str]:
         selected = group_filter_from(self.config)
         listed = GroupClient(self.source).list_groups().groups
-        wanted = sorted(g for g in listed if selected.should_replicate_group(g))
+        return sorted(g for g in listed if selected.should_replicate_group(g))
+
+    def _groups(self, wanted: Sequence[str]) -> tuple[Mapping[str, frozenset[int]], frozenset[str]]:
         answers = GroupClient(self.target).operations(wanted)
         hidden = frozenset(
             group for group, error in answers.errors.items()
@@ -275,13 +280,23 @@ class _Asking:
         running = worker.seen(self._all(topics)) if there else ""
         stored = LatestRecords(self.target, config.mm2_offsets_topic)
         known: set[TopicPartition] = set()
-        if stored.refresh():
+        if self._refreshed(stored):
             for key, (value, atomic) in stored.all.items():
                 position = decode_position(key, value, atomic=atomic)
                 if position is not None and position[0] == config.flow.source:
                     known.add(position[1])
         hidden = not there and not listed.all_visible
         return MirrorsFacts(running, hidden, self._heartbeat_age(), frozenset(known))
+
+    def _refreshed(self, stored: LatestRecords) -> bool:
+        try:
+            return stored.refresh()
+        except BrokerError as error:
+            if not denied(error.code):
+                raise
+            right = missing_right(self.target.settings, "Read", "topic", stored.topic)
+            what = f"looking for positions of MM2 on cluster {self.target.alias}"
+            raise BrokerError(error.code, what, right) from error
 
     def _heartbeat_age(self) -> float | None:
         flow = self.config.flow

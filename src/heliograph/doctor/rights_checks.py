@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from heliograph.config import FlowConfig
-from heliograph.doctor.facts import FlowFacts, InternalTopic, RightsFacts, TopicsFacts
+from heliograph.doctor import rights_needed
+from heliograph.doctor.facts import FlowFacts, RightsFacts
 from heliograph.doctor.findings import (
     Missing,
     Said,
     Scope,
+    Verdict,
     check,
     ok,
-    problem,
     some,
     unchecked,
     warning,
 )
-from heliograph.policy import ledger_topic
+from heliograph.doctor.rights_needed import Need
 from heliograph.units import counted
 from heliograph.wire.rights import missing_right
 
@@ -29,6 +29,16 @@ _CODES = {
 }  # fmt: skip
 
 
+@check("rights", Scope.FLOW, "the rights that our clients need, and what grants them (-o json)")
+def _rights(facts: FlowFacts) -> Iterable[Said]:
+    topics, rights, config = facts.topics, facts.rights, facts.config
+    if isinstance(topics, Missing) or isinstance(rights, Missing):
+        return [unchecked(topics if isinstance(topics, Missing) else "rights are not told")]
+    needs = rights_needed.whole(facts, topics, rights)
+    said = rights_needed.summary(config, needs)
+    return [ok(said, commands=rights_needed.commands(config, needs))]
+
+
 @check("rights-topics", Scope.FLOW, "rights to topics that our clients need and lack")
 def _topics(facts: FlowFacts) -> Iterator[Said]:
     topics, rights = facts.topics, facts.rights
@@ -37,89 +47,35 @@ def _topics(facts: FlowFacts) -> Iterator[Said]:
         return
     internal = [] if isinstance(facts.internal, Missing) else facts.internal
     config = facts.config
-    needed = [
-        *_of_source(config, topics), *_of_target(config, topics), *_of_internal(config, internal)
-    ]  # fmt: skip
+    needed = rights_needed.topics_of(config, topics, internal)
     found = [said for need in needed for said in _lacking(config, rights, need)]
-    for remote in sorted(topics.compared.target.denied):
-        right = missing_right(config.target_admin, "Describe", "topic", remote)
-        text = f"{remote} is not shown to us: its source is not mirrored"
-        found.append(problem(text, right, [remote]))
-    yield from found or [ok(f"our clients have all that they need: {_sum_of(config, needed)}")]
+    if hidden := sorted(topics.compared.target.denied):
+        lacks = Need("target_admin", "Describe", "topic", hidden, "are not mirrored")
+        found.append(_refused(config, lacks, hidden))
+    yield from found or [ok("our clients have all that they need")]
 
 
-class _Need(NamedTuple):
-    """An operation on topics that a client (as `RightsFacts` names it) needs.
-
-    Without it such topics have the ``consequence``; ``serious`` if they are not mirrored then.
-    """
-
-    client: str
-    operation: str
-    names: Sequence[str]
-    consequence: str
-    serious: bool = True
-
-
-def _sum_of(config: FlowConfig, needed: Iterable[_Need]) -> str:
-    """Who needs what of how many topics, in a line."""
-    counts: dict[tuple[str, str], set[str]] = {}
-    for need in needed:
-        side = config.flow.source if need.client.startswith("source") else config.flow.target
-        counts.setdefault((side, need.operation), set()).update(need.names)
-    operations: dict[tuple[str, int], list[str]] = {}
-    for (side, operation), names in counts.items():
-        operations.setdefault((side, len(names)), []).append(operation)
-    return "; ".join(
-        f"on {side} {', '.join(wanted)} of {counted(topics, 'topic')}"
-        for (side, topics), wanted in operations.items() if topics
-    )  # fmt: skip
-
-
-def _of_source(config: FlowConfig, topics: TopicsFacts) -> Iterator[_Need]:
-    names = sorted(topics.compared.remote)
-    yield _Need("source_client", "Read", names, "are not mirrored")
-    if config.sync_topic_configs_enabled:
-        why = "are created without their properties"
-        yield _Need("source_admin", "DescribeConfigs", names, why, serious=False)
-
-
-def _of_target(config: FlowConfig, topics: TopicsFacts) -> Iterator[_Need]:
-    names = sorted(topics.compared.target.topics)
-    for operation in ("Write", "Read"):
-        yield _Need("target_client", operation, names, "are not mirrored")
-    if config.sync_topic_configs_enabled:
-        for operation in ("DescribeConfigs", "AlterConfigs"):
-            why = "do not get their source's properties"
-            yield _Need("target_admin", operation, names, why, serious=False)
-    if config.follow_log_start:
-        why = "keep what the source has deleted"
-        yield _Need("target_admin", "Delete", names, why, serious=False)
-
-
-def _of_internal(config: FlowConfig, internal: Iterable[InternalTopic]) -> Iterator[_Need]:
-    for topic in internal:
-        side = "target" if topic.alias == config.flow.target else "source"
-        ledger = topic.name == ledger_topic(config.flow.source)
-        clients = [f"{side}_client"]
-        if ledger and config.target_admin.properties != config.target_client.properties:
-            clients.append("target_admin")
-        for client in clients:
-            for operation in ("Write", "Read") if ledger else ("Write",):
-                yield _Need(client, operation, [topic.name], "is not kept")
-
-
-def _lacking(config: FlowConfig, rights: RightsFacts, need: _Need) -> Iterator[Said]:
-    """One line for all topics that lack the same right, with the command for the first."""
+def _lacking(config: FlowConfig, rights: RightsFacts, need: Need) -> Iterator[Said]:
+    """One line for all topics that lack the same right."""
     allowed = rights.topics.get(need.client, {})
     lacking = [n for n in need.names if n in allowed and _CODES[need.operation] not in allowed[n]]
-    if not lacking:
-        return
-    right = missing_right(getattr(config, need.client), need.operation, "topic", lacking[0])
-    what, _, command = right.partition("; ")
-    others = f" (and to {some(lacking[1:])})" if lacking[1:] else ""
-    say = problem if need.serious else warning
-    yield say(f"{what}{others}: such topics {need.consequence}", command, lacking)
+    if lacking:
+        yield _refused(config, need, lacking)
+
+
+def _refused(config: FlowConfig, need: Need, lacking: Sequence[str]) -> Said:
+    """What is said of a right that is missing, with the commands that grant it."""
+    right = missing_right(getattr(config, need.client), need.operation, need.kind, lacking[0])
+    others = f" (and to {some(lacking[1:], need.kind + 's')})" if lacking[1:] else ""
+    grants = rights_needed.commands(config, [need._replace(names=lacking)])
+    more = f"; {counted(len(grants) - 1, 'more command')}: -o json" if grants[1:] else ""
+    return Said(
+        Verdict.PROBLEM if need.serious else Verdict.WARNING,
+        f"{right.partition('; ')[0]}{others}: such {need.kind}s {need.consequence}",
+        f"grant it with: {grants[0]}{more}",
+        tuple(lacking),
+        grants,
+    )
 
 
 @check("rights-cluster", Scope.FLOW, "rights to the clusters that our clients need and lack")
@@ -185,9 +141,7 @@ def _groups(facts: FlowFacts) -> Iterator[Said]:
     for operation in ("Describe", "Read"):
         names = sorted(g for g, lacks in lacking.items() if lacks == operation)
         if names:
-            right = missing_right(config.target_admin, operation, "group", names[0])
-            what, _, command = right.partition("; ")
-            others = f" (and {len(names) - 1} more groups)" if names[1:] else ""
-            yield problem(f"{what}{others}: its offsets are not synced", command, names)
+            why = "are not synced"
+            yield _refused(config, Need("target_admin", operation, "group", names, why), names)
     if not lacking:
         yield ok(f"{len(rights.groups)} groups can be synced")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -20,7 +20,15 @@ from heliograph.errors import ConfigError
 from heliograph.model import ClientSettings
 from heliograph.shown import shown
 
-__all__ = ["ANONYMOUS", "client_certificate", "denied", "missing_right", "principal", "reason"]
+__all__ = [
+    "ANONYMOUS",
+    "client_certificate",
+    "denied",
+    "grant_command",
+    "missing_right",
+    "principal",
+    "reason",
+]
 
 #: Who a broker takes us for on a listener where nobody says a name.
 ANONYMOUS = "User:ANONYMOUS"
@@ -80,15 +88,30 @@ def missing_right(
     who = shown(principal(settings))
     name = f" {shlex.quote(shown(resource_name))}" if resource_type != "cluster" else ""
     what = f"{resource_type}{name} on cluster" if name else "cluster"
-    known = who.startswith("User:")
-    grantee = shlex.quote(who) if known else "User:NAME"
+    much = f" ({NEAR_ADMIN})" if (operation, resource_type) == ("Alter", "cluster") else ""
+    command = grant_command(settings, [operation], resource_type, [resource_name])
+    return f"{who} may not {operation} {what} {settings.alias}; grant it{much} with: {command}"
+
+
+def grant_command(
+    settings: ClientSettings,
+    operations: Sequence[str],
+    resource_type: str,
+    resource_names: Sequence[str],
+) -> str:
+    """The command that lets a client do all of these with each of these; as `missing_right`."""
+    who = shown(principal(settings))
+    grantee = shlex.quote(who) if who.startswith("User:") else "User:NAME"
     secured = settings.properties.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
     login = " --command-config admin.properties" if secured else ""
-    much = f" ({NEAR_ADMIN})" if (operation, resource_type) == ("Alter", "cluster") else ""
+    allowed = "".join(f" --operation {operation}" for operation in operations)
+    names = [
+        f" {shlex.quote(shown(n))}" if resource_type != "cluster" else "" for n in resource_names
+    ]
     return (
-        f"{who} may not {operation} {what} {settings.alias}; grant it{much} with:"
-        f" kafka-acls.sh --bootstrap-server {_bootstrap(settings)}{login} --add"
-        f" --allow-principal {grantee} --operation {operation} --{resource_type}{name}"
+        f"kafka-acls.sh --bootstrap-server {_bootstrap(settings)}{login} --add"
+        f" --allow-principal {grantee}{allowed}"
+        + "".join(f" --{resource_type}{name}" for name in names)
     )
 
 

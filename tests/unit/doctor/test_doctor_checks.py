@@ -24,6 +24,7 @@ from heliograph.doctor.facts import (
     FlowFacts,
     FolderFacts,
     Identity,
+    InternalTopic,
     LedgerFacts,
     MachineFacts,
     MirrorsFacts,
@@ -386,10 +387,7 @@ def test_connections_are_counted_for_every_flow_and_broker():
 
 def test_what_is_there_is_told_too():
     told = {f.check: f.said for f in judged(Scope.FLOW, "A->B", flow())}
-    assert told["rights-topics"].text == (
-        "our clients have all that they need: on A Read, DescribeConfigs of 1 topic;"
-        " on B Write, Read, DescribeConfigs, AlterConfigs of 1 topic"
-    )
+    assert told["rights-topics"].text == "our clients have all that they need"
     inner, outer = "INNER://a.example:19092", "OUTER://198.51.100.1:9093"
     first = replace(broker(0), others={inner: "", outer: "timed out"})
     featured = replace(first, reached=replace(first.reached, features={"metadata.version": 30}))
@@ -399,6 +397,54 @@ def test_what_is_there_is_told_too():
     assert told["advertised"].text == (
         f"all can be used from here; 2 more for other clients, not reached from here: {outer}"
     )
+
+
+ACLS = "kafka-acls.sh --bootstrap-server {0}.example:9092 --add --allow-principal User:ANONYMOUS"
+
+
+def test_all_rights_that_are_needed_are_told_with_the_commands_that_grant_them():
+    new = topics(target=metadata("b"))
+    ledger = InternalTopic("B", "mm2-ledger.A.internal", "x", 1, {})
+    config = replace(CONFIG, texts={**CONFIG.texts, "sync.group.offsets.enabled": "true"})
+    facts = flow(
+        config=config, topics=new, internal=[ledger],
+        rights=replace(RIGHTS, selected_groups=("app", "it's")),
+    )  # fmt: skip
+    [found] = [f.said for f in judged(Scope.FLOW, "x", facts) if f.check == "rights"]
+    assert found.text == (
+        "User:ANONYMOUS on B: Create, Read and Write of 2 topics, DescribeConfigs and AlterConfigs"
+        " of 1 topic, Read of 2 groups, Describe of the cluster;"
+        " User:ANONYMOUS on A: Read and DescribeConfigs of 1 topic, Describe of 2 groups, Describe"
+        " of the cluster"
+    )
+    here, there = ACLS.format("a"), ACLS.format("b")
+    assert found.commands == (
+        f"{there} --operation AlterConfigs --operation Create --operation DescribeConfigs"
+        " --operation Read --operation Write --topic A.orders",
+        f"{there} --operation Create --operation Read --operation Write"
+        " --topic mm2-ledger.A.internal",
+        f"{there} --operation Read --group app --group 'it'\"'\"'s'",
+        f"{there} --operation Describe --cluster",
+        f"{here} --operation DescribeConfigs --operation Read --topic orders",
+        f"{here} --operation Describe --group app --group 'it'\"'\"'s'",
+        f"{here} --operation Describe --cluster",
+    )
+
+
+def test_a_right_to_many_topics_is_granted_by_few_commands():
+    names = [f"t{n:03}" for n in range(120)]
+    found = TopicsFacts(
+        Comparison(metadata("a", *names), metadata("b"), {n: f"A.{n}" for n in names}),
+        TopicConfigs({}), TopicConfigs({}),
+    )  # fmt: skip
+    poor = {**RIGHTS.topics, "source_client": dict.fromkeys(names, ALL - {3})}
+    facts = flow(topics=found, rights=replace(RIGHTS, topics=poor))
+    [said] = [f.said for f in judged(Scope.FLOW, "x", facts) if f.check == "rights-topics"]
+    assert said.verdict is PROBLEM and list(said.names) == names
+    assert "t001, t002, t003, t004 and 115 more topics" in said.text
+    assert said.do == f"grant it with: {said.commands[0]}; 2 more commands: -o json"
+    granted = [name for c in said.commands for name in re.findall(r"--topic (\S+)", c)]
+    assert granted == names
 
 
 def test_every_check_says_something_and_what_is_not_known_is_not_checked():
