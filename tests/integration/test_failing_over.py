@@ -264,7 +264,7 @@ def test_a_failback_without_a_failover_is_refused(day):
         failback.run()
 
 
-def test_b24_what_is_resumed_before_the_cut_stops_it_and_what_is_lost_is_asked_for_after_it(day):
+def test_what_is_resumed_before_the_cut_stops_it_and_what_is_lost_is_asked_for_after_it(day):
     subject, nobody = Subject.topic(CLICKS), compile_pattern("nobody")
 
     def after(step, act):

@@ -107,6 +107,7 @@ NOT_HERE = {
     table.RTO_SECONDS: "it was never failed over, nor was that rehearsed",
     table.RTO_MEASURED: "the same",
     table.REHEARSAL_OK: "the same",
+    table.DIVERGED: "the same",
     table.EVENT_OFFSETS: "no event has told of offsets: nothing was lost, and nobody else wrote",
 }
 

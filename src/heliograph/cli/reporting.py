@@ -29,6 +29,7 @@ from heliograph.cli.log_file import LogFile
 from heliograph.cli.logs import LogSettings
 from heliograph.config.secrets import redact_text
 from heliograph.model import PartitionEvent, PartitionState
+from heliograph.service.at_risk import diverged_words
 from heliograph.service.events import (
     EngineEvent,
     Event,
@@ -441,7 +442,7 @@ def details(flow: FlowSnapshot) -> list[str]:
 
     A partition that waits for what is said of its flow or topic is not named again.
     """
-    lines = []
+    lines = [diverged_words(flow)] if flow.diverged_records else []
     seen = set()
     for name, life in (("", flow.life), *flow.parts.items()):
         if life.reason and (life.state, life.reason) not in seen:

@@ -25,7 +25,7 @@ from heliograph.cli.reporting import (
 )
 from heliograph.cli.watched import Watched, mirror_argument
 from heliograph.errors import StartError
-from heliograph.service.at_risk import recovery_words, risk_words
+from heliograph.service.at_risk import diverged_words, recovery_words, risk_words
 from heliograph.service.snapshot import FlowSnapshot, FlowState, Life
 from heliograph.shown import shown, shown_lines
 from heliograph.units import counted, duration, latency
@@ -110,6 +110,8 @@ def problems_of(flow: FlowSnapshot, failing: Sequence[dict[str, Any]]) -> list[s
             found.append("its lag was not measured yet")
         elif flow.unmeasured:
             found.append(f"the lag of {counted(flow.unmeasured, 'partition')} is not known")
+    if flow.diverged_records:
+        found.append(diverged_words(flow))
     found += [f"{job['description']}: {job['error']}" for job in failing]
     return found + _lost_canary(flow)
 
@@ -158,6 +160,7 @@ def _said_above(flow: FlowSnapshot) -> list[str]:
         for words, life in _not_fine(flow)
         if life.reason or words in row
     ]
+    lives += [diverged_words(flow)]
     return lives + _of_partitions(flow) + topics_that_rest(flow) + _lost_canary(flow)
 
 

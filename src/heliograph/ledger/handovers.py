@@ -224,11 +224,28 @@ class RestingCuts:
 
     def at(self, place: Place) -> CutAt | None:
         """As of the last reading of the ledger; None if it goes on, or was never cut."""
+        return self._at(place, standby=True)
+
+    def failed_over_at(self, place: Place) -> CutAt | None:
+        """The same, of failovers that were not taken back.
+
+        Elsewhere the flow stands by, and the source gets what the target takes.
+        """
+        return self._at(place, standby=False)
+
+    @property
+    def failed_over(self) -> bool:
+        """Whether there may be any such place: most flows need not ask for each of theirs."""
+        held = self._holds.held.values()
+        return bool(self._handovers.cuts) and not all(hold.standby for hold in held)
+
+    def _at(self, place: Place, *, standby: bool) -> CutAt | None:
         cut = self._handovers.cuts.get(place.topic)
         if cut is None or not cut.held_ms:
             return None
         held = self._holds.held
         holds = (held.get(Subject.topic(place.topic)), held.get(Subject.part("copying")))
-        if any(hold is not None and hold.since_ms == cut.held_ms for hold in holds):
-            return cut.of(place)
+        for hold in holds:
+            if hold is not None and hold.since_ms == cut.held_ms and (standby or not hold.standby):
+                return cut.of(place)
         return None

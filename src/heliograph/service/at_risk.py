@@ -5,7 +5,7 @@ from __future__ import annotations
 from heliograph.service.snapshot import FlowSnapshot
 from heliograph.units import counted, duration, moment
 
-__all__ = ["recovery_words", "risk_words"]
+__all__ = ["diverged_words", "recovery_words", "risk_words"]
 
 #: What was measured longer ago is said to be old: measurements of most flows are 2 s apart.
 _OLD_SECONDS = 10.0
@@ -25,6 +25,17 @@ def risk_words(flow: FlowSnapshot, now: float) -> str:
     if now - risk.measured_at >= _OLD_SECONDS:
         said += f"; {flow.source} last answered at {moment(risk.measured_at)}"
     return head + said
+
+
+def diverged_words(flow: FlowSnapshot) -> str:
+    """What only the source of a flow has that was failed over; empty if that is nothing."""
+    if not flow.diverged_records:
+        return ""
+    return (
+        f"failed over, and {flow.source} has {counted(flow.diverged_records, 'record')} that"
+        f" {flow.target} has not: stop what writes to {flow.source}; 'heliograph failback' asks"
+        " what is to become of them"
+    )
 
 
 def recovery_words(flow: FlowSnapshot) -> str:

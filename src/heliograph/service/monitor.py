@@ -28,6 +28,7 @@ from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import Lease, PartitionReport, PartitionState, Receipt, TopicPartition
 from heliograph.policy import policy_from
 from heliograph.service.copied import Copied
+from heliograph.service.divergence import DivergenceWatch
 from heliograph.service.events import EventBus, FlowEvents
 from heliograph.service.figures import PartitionLag, Rate, TopicSums, why_translated
 from heliograph.service.flow import QUICK_REQUEST_SECONDS, FlowRuntime
@@ -119,6 +120,10 @@ class FlowMonitor:
         self._base: FlowSnapshot | None = None
         self._base_of, self._base_at = (0, 0, False), 0.0
         self.events = FlowEvents(bus, runtime.name)
+        self._divergence = DivergenceWatch(
+            runtime.flow,
+            lambda text: self.events.publish("flow.diverged", text, level=logging.WARNING),
+        )
         self.groups = GroupWatch(runtime.flow)
         self._states = FlowStates(
             runtime.name, runtime.flow.source, config.stalled_after_seconds, self.interval
@@ -183,6 +188,7 @@ class FlowMonitor:
         if whole or touched:
             found = self._take(plan, plan.partitions.keys() if whole else touched, silent)
         self._states.measured(found, now, self._absent)
+        self._look_at_divergence(plan)
         if self._source_ends.found or not self._targets:
             self._source_at, self._source_knew = asked_at, self._source_ends.found
         if len(self._absent) < len(self._targets) or not self._targets:
@@ -286,6 +292,18 @@ class FlowMonitor:
             silent.append(_silence(self._source, error))
             return {}
 
+    def _look_at_divergence(self, plan: TopicPlan) -> None:
+        """Of a flow that was failed over: what the source has behind the cuts."""
+        cuts, ends = self._runtime.ledger.cuts, self._source_ends.found
+        if not cuts.failed_over:
+            self._divergence.over()
+        elif ends:
+            highest = ends if self._highest is None else self._highest.found
+            at = ((p, cuts.failed_over_at(_place(plan, p))) for p in ends if p in plan.partitions)
+            self._divergence.measured({
+                p: max(highest.get(p, ends[p]) - cut.source, 0) for p, cut in at if cut is not None
+            })  # fmt: skip
+
     def _ask_timestamps(self, source: Metadata) -> None:
         """Find out how old the next record is where that was not watched: after a start.
 
@@ -333,8 +351,11 @@ class FlowMonitor:
         """The next source offset to mirror.
 
         Where a flow goes in the opposite direction the target also grows by records of its own:
-        what counts is what was acknowledged, which is noted every two seconds.
+        what counts is what was acknowledged, which is noted every two seconds. Where a failover has
+        cut the logs, the target goes its own way.
         """
+        if (cut := self._runtime.ledger.cuts.failed_over_at(place)) is not None:
+            return cut.source
         known = ledger.known
         if not self._is_guarded(place) or known is None or known.target > end:
             return ledger.position(end)
@@ -563,6 +584,7 @@ class FlowMonitor:
             rto_seconds=recovered.rto_seconds if recovered is not None else None,
             rto_measured_at=recovered.at_ms / 1000 if recovered is not None else 0.0,
             rehearsal_ok=newest.ok if newest is not None else None,
+            diverged_records=self._divergence.records,
         )
 
     def _at_risk(self, base: FlowSnapshot) -> RiskSnapshot | None:

@@ -359,6 +359,8 @@ class FlowSnapshot:
         rto_seconds: how long the last failover, switchover or drill took that came to its end, and
             ``rto_measured_at`` when it was; None if there was none.
         rehearsal_ok: whether the last one came to its end as it should; None if there was none.
+        diverged_records: of a flow that was failed over, what its source has and the target has
+            not; None if it was not, or the source has not answered since.
     """
 
     flow: str
@@ -402,6 +404,7 @@ class FlowSnapshot:
     rto_seconds: float | None = None
     rto_measured_at: float = 0.0
     rehearsal_ok: bool | None = None
+    diverged_records: int | None = None
 
     @property
     def troubled(self) -> list[PartitionSnapshot]:

@@ -219,7 +219,7 @@ def test_a_json_status_is_small(capsys):
         "failing": {}, "canary": None, "owns": None, "progressed_at": None, "pending": 0,
         "rounds": 0, "failed_rounds": 0, "ledger_runs": None, "ledger_end": None,
         "paused_topics": {}, "at_risk": None, "rto_seconds": None, "rto_measured_at": None,
-        "rehearsal_ok": None,
+        "rehearsal_ok": None, "diverged_records": None,
     }  # fmt: skip
     assert said["event"] == "status"
     assert len(lines[0]) < 1000

@@ -1,8 +1,11 @@
 """Handovers and answers to holds, as views of a topic."""
 
+import uuid
+
 from compacted_topic import CompactedTopic, follower_of
 
-from heliograph.ledger.handovers import Cut, CutAt, Handover, Handovers, Kind
+from heliograph.ledger.codec import Place
+from heliograph.ledger.handovers import Cut, CutAt, Handover, Handovers, Kind, RestingCuts
 from heliograph.ledger.holds import STANDBY, Holds, Resting, Subject
 
 
@@ -13,6 +16,7 @@ class Views:
         self._follower = follower_of(topic)
         self.handovers = Handovers(self._follower, scope)
         self.holds = Holds(self._follower, scope)
+        self.cuts = RestingCuts(self._follower, scope)
 
     def refresh(self):
         self._follower.refresh()
@@ -35,6 +39,28 @@ def test_a_handover_is_read_as_it_was_written():
     ended = mine.handovers.end(made, aborted=True)
     mine.refresh()
     assert mine.handovers.last == ended and not ended.open and ended.aborted
+
+
+def test_a_cut_counts_while_what_it_held_rests_and_as_a_failover_until_that_stands_by():
+    views = Views(CompactedTopic()).refresh()
+    place = Place("orders", 0, uuid.uuid4(), uuid.uuid4())
+    copying, at = Subject.part("copying"), CutAt(20, 25)
+    views.holds.hold([copying], "me")
+    held_ms = views.refresh().holds.held[copying].since_ms
+    ids = str(place.source_id), str(place.target_id)
+    views.handovers.cut({"orders": Cut("1", *ids, {0: at}, held_ms)})
+    cuts = views.refresh().cuts
+    assert (cuts.at(place), cuts.failed_over_at(place), cuts.failed_over) == (at, at, True)
+    assert cuts.failed_over_at(place._replace(source_id=uuid.uuid4())) is None, "made anew"
+    views.holds.lift([copying])
+    views.refresh()
+    assert (cuts.at(place), cuts.failed_over_at(place), cuts.failed_over) == (None, None, False)
+    # The source gets from there on what the target takes.
+    views.holds.hold([copying], "me", standby=True)
+    held_ms = views.refresh().holds.held[copying].since_ms
+    views.handovers.cut({"orders": Cut("1", *ids, {0: at}, held_ms)})
+    views.refresh()
+    assert (cuts.at(place), cuts.failed_over_at(place), cuts.failed_over) == (at, None, False)
 
 
 def test_the_newest_handover_counts_and_cuts_of_earlier_ones_stay():

@@ -99,7 +99,7 @@ def test_a_flow_in_numbers():
         events={"source.data-loss": 1}, ledger_runs=40, ledger_end=900, progressed_at=8.5,
         canary=CanarySnapshot(0.25, -0.5, 3, 9.5, overdue=True),
         at_risk=RiskSnapshot(60, 1, 6.0, 2, 4.5), rto_seconds=7.25, rto_measured_at=3.0,
-        rehearsal_ok=False,
+        rehearsal_ok=False, diverged_records=12,
         groups=(GroupSnapshot("g", {}, True), GroupSnapshot("h", {}, False)),
         jobs=(JobSnapshot("syncing ACLs of A->B", 60.0, error="no", last_run=7.0, runs=4,
                           failures=3, took_total_seconds=1.5),),
@@ -116,6 +116,7 @@ def test_a_flow_in_numbers():
         "canary_seen_timestamp_seconds": 9.5, "measured_timestamp_seconds": 5,
         "rpo_records": 60, "rpo_seconds": 6, "rpo_topics": 1, "rpo_measured_timestamp_seconds": 4.5,
         "rto_seconds": 7.25, "rto_measured_timestamp_seconds": 3, "rehearsal_ok": 0,
+        "diverged_records": 12,
     }.items():  # fmt: skip
         assert value(found, f"heliograph_{name}", **f) == expected, name
     lanes = {"passed": 1, "merged": 2, "rewritten": 3, "skipped": 4}
@@ -147,7 +148,7 @@ def test_a_state_is_one_series_for_each_state():
     assert value(found, "heliograph_partitions", flow="A->B", state="failed") == 2
 
 
-_OF_A_BAD_DAY = ("heliograph_rpo", "heliograph_rto", "heliograph_rehearsal")
+_OF_A_BAD_DAY = ("heliograph_rpo", "heliograph_rto", "heliograph_rehearsal", "heliograph_diverged")
 
 
 def test_what_is_not_known_has_no_series():

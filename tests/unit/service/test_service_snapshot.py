@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from contextlib import suppress
@@ -20,6 +21,7 @@ from heliograph.control.topics.refresh import TopicPlan
 from heliograph.copy.counts import Counts
 from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.columns import Run
+from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.known import Known
 from heliograph.ledger.runs import PartitionLedger
 from heliograph.ledger.source_ends import LastSeen
@@ -110,6 +112,17 @@ class Ends:
         self.changed = {p for p, _ in old.items() ^ self.found.items()}
 
 
+class Cuts(dict):
+    """Where a failover has cut partitions of the source; takes the place of RestingCuts."""
+
+    @property
+    def failed_over(self):
+        return bool(self)
+
+    def failed_over_at(self, place):
+        return self.get(T(place.topic, place.partition))
+
+
 class World:
     """A flow A->B with its monitor, and a clock of our own."""
 
@@ -126,6 +139,7 @@ class World:
         self.parts = [T(n, i) for n in names for i in range(partitions)]
         plan = TopicPlan({p: f"A.{p.topic}" for p in self.parts}, {}, metadata(""), metadata("A."))
         self.rehearsals = SimpleNamespace(measured=None, newest=None)
+        self.cuts = Cuts()
         runtime: Any = SimpleNamespace(
             flow=Flow("A", "B"), name="A->B", plan=plan, stands_by=False, holds=True,
             waiting={}, held=frozenset(), paused_topics={}, guards={}, moves=dict,
@@ -138,7 +152,10 @@ class World:
             prepared=SimpleNamespace(ledger_topic="l", read_committed=False, quarantine_topic=None),
             client=lambda alias, _role: SimpleNamespace(alias=alias, request_timeout=0),
             leased=lambda _p: SimpleNamespace(identical=True),
-            context=None, ledger=SimpleNamespace(store=self.clusters, rehearsals=self.rehearsals),
+            context=None,
+            ledger=SimpleNamespace(
+                store=self.clusters, rehearsals=self.rehearsals, cuts=self.cuts
+            ),
         )  # fmt: skip
         monkeypatch.setattr(module, "policy_from", lambda _: DefaultReplicationPolicy())
         monkeypatch.setattr(module, "EndsQuery", partial(Ends, self.clusters))
@@ -202,6 +219,54 @@ def test_the_direction_that_is_not_needed_puts_nothing_at_risk(world):
     assert world.measure().at_risk.records == 10
     world.runtime.is_standby = True
     assert world.measure().at_risk is None
+
+
+def test_b24_an_old_source_that_takes_writes_is_told_of_once(world):
+    p, q = world.parts
+
+    def told():
+        return [e.event for e in world.bus.history() if e.event.code == "flow.diverged"]
+
+    for each in world.parts:
+        world.write(each, 100)
+        world.mirror(each, 100)
+    assert world.measure().diverged_records is None
+    world.cuts |= {p: CutAt(100, 100), q: CutAt(100, 100)}
+    world.clusters.away.add("A")
+    # Clients write to B.
+    world.mirror(p, 150)
+    assert world.measure().diverged_records is None, "A has not answered since"
+    world.clusters.away.clear()
+    found = world.measure(60.0)
+    assert (found.diverged_records, found.lag_records, told()) == (0, 0, [])
+    world.write(p, 107)
+    found = world.measure()
+    # What B has of its own hides nothing.
+    assert (found.diverged_records, found.lag_records) == (7, 7)
+    world.write(p, 109)
+    world.write(q, 101)
+    assert world.measure().diverged_records == 10
+    [event] = told()
+    assert "A takes writes although it was failed over, 7 records more" in event.text
+    assert "B has not 7 records of it (t000 7). Stop what writes to A" in event.text
+    assert event.level == logging.WARNING
+    for _ in range(40):
+        world.measure()
+    assert "3 records more: B has not 10 records of it" in told()[1].text
+    assert len(told()) == 2, "once for each change"
+    # It is brought back: nothing is only there any more.
+    world.cuts.clear()
+    assert world.measure().diverged_records is None
+
+
+def test_what_an_old_source_has_that_comes_back_is_told(world):
+    p, _ = world.parts
+    world.write(p, 30)
+    world.mirror(p, 20)
+    world.cuts[p] = CutAt(20, 20)
+    assert world.measure().diverged_records == 10
+    [event] = [e.event for e in world.bus.history()]
+    assert event.text.startswith("A answers again: B has not 10 records of it (t000 10).")
 
 
 def test_before_the_first_measurement_nothing_is_known(world):

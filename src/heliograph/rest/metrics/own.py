@@ -63,6 +63,7 @@ def add_flow(series: Series, flow: FlowSnapshot) -> None:
     series.add(t.RTO_SECONDS, flow.rto_seconds, name)
     series.add(t.RTO_MEASURED, flow.rto_measured_at or None, name)
     series.add(t.REHEARSAL_OK, flow.rehearsal_ok, name)
+    series.add(t.DIVERGED, flow.diverged_records, name)
     series.add(t.PROGRESS, flow.progressed_at or None, name)
     for state in PartitionState:
         series.add(t.PARTITIONS, flow.states.get(state.value, 0), name, state.value)

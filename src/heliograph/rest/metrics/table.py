@@ -84,6 +84,11 @@ REHEARSAL_OK = _gauge(
     "rehearsal_ok", "flow",
     "1 if the last failover, switchover or drill came to its end as it should, else 0.",
 )  # fmt: skip
+DIVERGED = _gauge(
+    "diverged_records", "flow",
+    "Of a flow that was failed over: source offsets that the target does not have. If they grow,"
+    " somebody still writes to the old source.",
+)  # fmt: skip
 PROGRESS = _gauge(
     "last_progress_timestamp_seconds", "flow", "When a copy on the target was last seen to grow."
 )

@@ -3,7 +3,7 @@
 import { adviceFor, flowAdvice, isBad } from "./advice.js";
 import { flowPath, get } from "./api.js";
 import { h, put, selectedIn, whenReleased } from "./dom.js";
-import { flowName, lasting, when } from "./format.js";
+import { count, flowName, lasting, when } from "./format.js";
 import { kindOf, stateBadge } from "./icons.js";
 import { linkTo } from "./links.js";
 import { on, store } from "./store.js";
@@ -13,8 +13,8 @@ const FLOWS = 5;
 /** Reasons are asked for when a count has changed, and else so often. */
 const EVERY_MS = 20000;
 
-const signature = (flow) => JSON.stringify([flow.flow, flow.life.state, flow.life.reason, flow.states.failed, flow.states.stalled, flow.failing_jobs]);
-const isTroubled = (flow) => flow.life.state === "failed" || flow.states.failed || flow.states.stalled || flow.failing_jobs;
+const signature = (flow) => JSON.stringify([flow.flow, flow.life.state, flow.life.reason, flow.states.failed, flow.states.stalled, flow.failing_jobs, flow.diverged_records]);
+const isTroubled = (flow) => flow.life.state === "failed" || flow.states.failed || flow.states.stalled || flow.failing_jobs || flow.diverged_records;
 
 /** A card that is hidden while nothing needs anybody. */
 export function attention() {
@@ -40,7 +40,8 @@ export function attention() {
     if (selectedIn(element)) return;
     const rows = flows.flatMap((flow) => flow.troubled.filter(isUnasked(flow)).map((row) => [isBad(row.state), ofPartition(flow, row)]));
     const of = (bad) => rows.filter(([one]) => one === bad).map(([, element]) => element);
-    const items = [...flows.filter((flow) => flow.life.state === "failed").map(ofFlow), ...of(true),
+    const items = [...flows.filter((flow) => flow.life.state === "failed").map(ofFlow),
+      ...flows.filter((flow) => flow.diverged_records).map(ofDivergence), ...of(true),
       ...flows.flatMap((flow) => flow.failing.map((job) => ofJob(flow, job))), ...of(false)];
     element.hidden = !items.length;
     put(list, items.slice(0, SHOWN));
@@ -72,6 +73,12 @@ function item({ state, title, href, flow, since, next, reason, advice }) {
 const ofFlow = ({ flow, life }) => item({
   state: life.state, title: flowName(flow), href: linkTo(flow), since: lasting(life.since), next: life.next_try,
   reason: life.reason, advice: flowAdvice(life),
+});
+
+const ofDivergence = ({ flow, source, target, life, diverged_records: records }) => item({
+  state: "failed", title: flowName(flow), href: linkTo(flow), since: ["failed over ", lasting(life.since)],
+  reason: `${source} has ${count(records, "record")} that ${target} has not.`,
+  advice: `Stop what writes to ${source}. heliograph failback asks what is to become of these records.`,
 });
 
 const ofPartition = ({ flow }, row) => item({
