@@ -319,6 +319,12 @@ def command(*args: str, code: int = 0) -> dict:
     return json.loads(done.stdout)
 
 
+def events_of(file: str, *options: str) -> list[dict]:
+    done = CliRunner().invoke(cli, ["events", file, "--level", "debug", *options, "-o", "json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed(flows, tmp_path):
     one, other = flows.create("A1"), flows.create("A1", "-other")
     flows.start("A1")
@@ -343,6 +349,21 @@ def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed
     [flow] = status["flows"]
     assert flow["owner"] is None
     assert flow["lag_records"] == 1
+    top = command("top", file)
+    assert top["mirror"]["from"] == "kafka"
+    assert [(row["flow"], row["lag_records"]) for row in top["flows"]] == [(FIRST, 1)]
+    rows = command("top", file, "--flow", FIRST, "--topic", one)["partitions"]
+    assert [(row["lag_records"], row["state"]) for row in rows] == [(1, "waiting")]
+    told = events_of(file)
+    assert [e["code"] for e in told] == [
+        "flow.starting",
+        "flow.running",
+        "flow.paused",
+        "flow.stopped",
+    ]
+    assert f"process {os.getpid()} on " in told[1]["line"]
+    assert told[2]["part"] == COPYING and told[2]["line"].endswith("through Kafka: B is moved")
+    assert [e["at"] for e in told] == sorted(e["at"] for e in told)
     flows.start("A1")
     wait_for(lambda: flows.mirror.snapshot().flow(FIRST).lag_records == 1)
     assert flows.life(FIRST, COPYING).reason == reason
@@ -369,6 +390,10 @@ def test_what_is_paused_through_kafka_rests_for_every_mirror_until_it_is_resumed
         "nothing of it was paused through Kafka"
     )
     assert flows.mirrored("A1", other) == [b"1"]
+    codes = [e["code"] for e in events_of(file, "--after", "3", "--level", "info")]
+    assert codes == [
+        "flow.stopped", "flow.running", "flow.resumed", "flow.topic-paused", "flow.topic-resumed"
+    ]  # fmt: skip
 
 
 def test_a_file_leads_to_the_rest_api_of_the_mirror_and_all_obey_what_is_held(flows, tmp_path):

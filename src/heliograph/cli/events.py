@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from heliograph.cli.documents import echo_document
-from heliograph.cli.flows import output_option
-from heliograph.cli.rest_client import RestClient
-from heliograph.cli.watched import mirror_argument
-from heliograph.errors import StartError
+from heliograph.cli.flows import asking_clusters, output_option
+from heliograph.cli.watched import Watched, mirror_argument
+from heliograph.errors import HeliographError
 from heliograph.shown import shown_lines
 
 __all__ = ["events_command"]
 
 _LEVELS = ("debug", "info", "warning", "error")
 _PAGE = 1000
+#: Between two looks at clusters.
+_EVERY_SECONDS = 2.0
 
 
 @click.command("events")
@@ -36,17 +39,15 @@ def events_command(
     """Print the events of a running mirror, oldest first; it keeps the last 1,000.
 
     FILE is the mm2.properties or worker file of the mirror, URL the address of its REST API;
-    without either, http://127.0.0.1:8083. Events are in the mirror's memory: without a REST API
-    they cannot be read. -o json prints one object a line, -o yaml one document for each event.
+    without either, http://127.0.0.1:8083. If a file leads to no REST API, events are what the
+    flows' ledgers in Kafka tell (who had a flow, holds, restarts, handovers, drills) and what both
+    clusters show from here, every few seconds with --follow. -o json prints one object a line,
+    -o yaml one document for each event.
     """
     with find_mirror(flow) as watched:
-        if watched.rest is None:
-            raise StartError(
-                "events.no-rest", f"events are kept by the mirror itself: {watched.note}",
-                "run the mirror with --listen HOST:PORT, or look at its log",
-            )  # fmt: skip
+        watched.settle()
         least = _number(level)
-        for event in _all(watched.rest, after, follow=follow):
+        for event in _all(watched, after, follow=follow):
             missed = "missed" in event
             fits = flow is None or event.get("flow") == flow.replace(" ", "")
             if missed or (fits and _number(event["level"]) >= least):
@@ -57,18 +58,34 @@ def _number(level: str) -> int:
     return logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
 
 
-def _all(client: RestClient, after: int, *, follow: bool) -> Generator[dict[str, Any]]:
+def _all(watched: Watched, after: int, *, follow: bool) -> Generator[dict[str, Any]]:
+    with asking_clusters():
+        watched.tell()
+    after = yield from _pages(watched, after)
+    if follow and watched.rest is not None:
+        for name, data in watched.rest.stream("/events/stream", after=after):
+            yield {"missed": data["missed"]} if name == "missed" else data
+        return
+    while follow:
+        time.sleep(_EVERY_SECONDS)
+        # Clusters that do not answer are an event.
+        with suppress(HeliographError), asking_clusters():
+            watched.refresh()
+        with asking_clusters():
+            watched.tell()
+        after = yield from _pages(watched, after)
+
+
+def _pages(watched: Watched, after: int) -> Generator[dict[str, Any], None, int]:
+    """The events behind a number; returns that of the last one."""
     while True:
-        page = client.get("/events", after=after, limit=_PAGE)
+        page = watched.get("/events", after=after, limit=_PAGE)
         if after and page["missed"]:
             yield {"missed": page["missed"]}
         yield from page["events"]
         after = page["next"]
         if not page["events"] or after >= page["last"]:
-            break
-    if follow:
-        for name, data in client.stream("/events/stream", after=after):
-            yield {"missed": data["missed"]} if name == "missed" else data
+            return after
 
 
 def _show(event: dict[str, Any], output: str) -> None:

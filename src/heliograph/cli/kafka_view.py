@@ -7,6 +7,7 @@ API's own handlers, so commands read the same whichever way they look.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from heliograph.claims.log import Claim
 from heliograph.config import FlowConfig
 from heliograph.connect.api import ConnectError
 from heliograph.errors import HeliographError, StartError
+from heliograph.model import PartitionEvent, PartitionState, TopicPartition
 from heliograph.rest.credentials import Caller
 from heliograph.rest.flow_stream import FlowStream
 from heliograph.rest.latest import Latest
@@ -23,9 +25,10 @@ from heliograph.rest.own_routes import Commands, Mirrored, event_json, own_route
 from heliograph.rest.routing import Call, Route
 from heliograph.rest.settings import Role
 from heliograph.rest.streams import EventStreams
-from heliograph.service.events import EventBus
+from heliograph.service.events import Event, EventBus, FlowEvent
 from heliograph.service.history import History
 from heliograph.service.snapshot import FlowSnapshot, MirrorSnapshot
+from heliograph.service.states import RECOVERED
 from heliograph.service.survey import FlowSurvey
 from heliograph.units import moment
 
@@ -35,6 +38,7 @@ __all__ = ["KafkaView"]
 _AT_ONCE = 8
 #: Between two measurements that tell what moves from what does not.
 _BETWEEN_SECONDS = 1.0
+_BAD = {PartitionState.STALLED, PartitionState.FAILED}
 _NOBODY = Caller("", Role.VIEWER)
 
 
@@ -45,10 +49,12 @@ class KafkaView:
         self.surveys = {str(config.flow): FlowSurvey(config) for config in configs}
         self._errors: dict[str, HeliographError] = {}
         self._measured_at = 0.0
-        bus = EventBus()
-        mirrored = Mirrored(self._snapshot, bus, _no_supervisor, History(self._snapshot))
+        self._bus = EventBus(logged=False)
+        #: Partitions in trouble and flows that cannot be asked, as they were told last.
+        self._told: dict[tuple[str, str, str], Event] = {}
+        mirrored = Mirrored(self._snapshot, self._bus, _no_supervisor, History(self._snapshot))
         self._latest = Latest(self._snapshot)
-        events, flows = EventStreams(bus, event_json, 0), FlowStream(self._latest.get, 0)
+        events, flows = EventStreams(self._bus, event_json, 0), FlowStream(self._latest.get, 0)
         self._routes = own_routes(mirrored, self._latest, events, flows)
 
     def find_owners(self) -> None:
@@ -69,6 +75,41 @@ class KafkaView:
         self.measure()
         time.sleep(_BETWEEN_SECONDS)
         self.measure()
+
+    def tell(self) -> None:
+        """Publish what has happened since the last time: what the ledgers say, and what is seen.
+
+        After `measure`. What is in no ledger is told when it is seen first.
+        """
+        found: list[Event] = []
+        for name, survey in self.surveys.items():
+            if name not in self._errors:
+                try:
+                    found += survey.history()
+                except HeliographError as error:
+                    self._errors[name] = error
+        found += self._seen()
+        self._bus.publish(*sorted(found, key=lambda event: event.at))
+
+    def _seen(self) -> list[Event]:
+        now = time.time()
+        seen: dict[tuple[str, str, str], Event] = {}
+        for name, error in self._errors.items():
+            text = str(error).removeprefix(f"flow {name}: ")
+            seen[name, "", text] = FlowEvent(name, "flow.failed", text, "", logging.WARNING, now)
+        for flow in self._snapshot().flows:
+            for p in flow.partitions if flow.flow not in self._errors else ():
+                if p.state in _BAD:
+                    place = TopicPartition(p.topic, p.partition)
+                    code = f"partition.{p.state.value}"
+                    event = PartitionEvent(flow.flow, place, code, p.reason, at=now)
+                    seen[flow.flow, p.name, code] = event
+        new = [event for key, event in seen.items() if key not in self._told]
+        for key, before in self._told.items():
+            if key not in seen:
+                new.append(_over(before, now))
+        self._told = seen
+        return new
 
     def _each(self, ask: Callable[[FlowSurvey], object]) -> None:
         errors: dict[str, HeliographError] = {}
@@ -127,6 +168,13 @@ class KafkaView:
         if (error := self._errors.get(name)) is None:
             return survey.snapshot()
         return survey.away(error)
+
+
+def _over(event: Event, now: float) -> Event:
+    """What is told when something that was seen is seen no longer."""
+    if isinstance(event, PartitionEvent):
+        return PartitionEvent(event.flow, event.partition, RECOVERED, "it goes on", at=now)
+    return FlowEvent(event.flow, "flow.recovered", "can be asked again", at=now)
 
 
 def _no_supervisor(flow: str) -> Commands:

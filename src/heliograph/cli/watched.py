@@ -68,6 +68,11 @@ class Watched:
         if self.rest is None and self.kafka is not None:
             self.kafka.measure()
 
+    def tell(self) -> None:
+        """Have newer events to read."""
+        if self.rest is None and self.kafka is not None:
+            self.kafka.tell()
+
     def source(self) -> dict[str, Any]:
         """For machines: where the figures come from."""
         if self.rest is not None:

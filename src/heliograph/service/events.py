@@ -54,8 +54,8 @@ class FlowEvent:
     """A flow, or a part of it, has changed its state.
 
     ``code`` is ``flow.`` and a word: starting, running, paused, resumed, standing-by, taken-over,
-    reconfigured, restarted, failed, recovered, stopped, drill (a failover was rehearsed), or
-    waiting (it starts, and takes long).
+    topic-paused, topic-resumed, reconfigured, restarting, restarted, failed, recovered, stopped,
+    drill (a failover was rehearsed), or waiting (it starts, and takes long).
     ``part`` is empty if it is about the whole flow. ``text`` begins behind the flow's name.
     """
 
@@ -157,9 +157,13 @@ class Published(NamedTuple):
 
 
 class EventBus:
-    """Takes events and hands them on. Thread-safe; nothing here waits for a subscriber."""
+    """Takes events and hands them on. Thread-safe; nothing here waits for a subscriber.
 
-    def __init__(self, history: int = _HISTORY) -> None:
+    ``logged``: whether they go to the log as well.
+    """
+
+    def __init__(self, history: int = _HISTORY, *, logged: bool = True) -> None:
+        self._logged = logged
         self._history: deque[Published] = deque(maxlen=history)
         self._counts: dict[str, Counter[str]] = {}
         self._offsets: dict[str, Counter[str]] = {}
@@ -198,7 +202,7 @@ class EventBus:
                     subscription._put(published)
             while len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]
-        for _, level, text in lines_of(new):
+        for _, level, text in lines_of(new) if self._logged else ():
             log.log(level, "%s", text)
 
     @property

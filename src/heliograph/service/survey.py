@@ -17,11 +17,13 @@ from types import MappingProxyType
 from heliograph.claims.log import Claim, Standing
 from heliograph.claims.process_identity import is_gone, this_process
 from heliograph.config import FlowConfig
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, StartError
 from heliograph.ledger.holds import Holds
 from heliograph.model import PartitionState
-from heliograph.service.events import EventBus
+from heliograph.policy import ledger_topic
+from heliograph.service.events import Event, EventBus
 from heliograph.service.flow import FlowRuntime, Observation
+from heliograph.service.ledger_history import LedgerHistory
 from heliograph.service.monitor import FlowMonitor
 from heliograph.service.parts import configured_parts, life_of_flow, standby_parts
 from heliograph.service.snapshot import (
@@ -70,6 +72,7 @@ class FlowSurvey:
         self._monitor: FlowMonitor | None = None
         self._before: dict[str, int | None] = {}
         self._known: FlowSnapshot | None = None
+        self._history: LedgerHistory | None = None
 
     @property
     def orders(self) -> Holds | None:
@@ -79,6 +82,24 @@ class FlowSurvey:
     def find_owner(self) -> None:
         """Read who has the flow, from the target alone; raises StartError."""
         self.owner = _living(self._runtime.read_claims())
+
+    def history(self) -> list[Event]:
+        """What the ledger tells of the flow's past since the last time, oldest first.
+
+        After `find_owner` or `look`; raises StartError.
+        """
+        if self._runtime.orders is None:
+            return []
+        if self._history is None:
+            topic = ledger_topic(self.config.flow.source)
+            client = self._runtime.client(self.config.target_admin)
+            self._history = LedgerHistory(
+                client, topic, str(self.config.flow), self._runtime.scope
+            )  # fmt: skip
+        try:
+            return self._history.read()
+        except WireError as error:
+            raise StartError("flow.observe", f"flow {self.config.flow}: {error}") from error
 
     def look(self) -> Observation:
         """Read who has the flow, and which topics there are; raises StartError."""

@@ -18,6 +18,7 @@ from heliograph.cli.events import _all
 from heliograph.cli.read_back import flow_of
 from heliograph.cli.rest_client import Login, RestClient, url_of
 from heliograph.cli.status import problems_of, status_table
+from heliograph.cli.watched import Watched
 from heliograph.errors import ConfigError, HeliographError, StartError
 from heliograph.model import PartitionState
 from heliograph.service.at_risk import risk_words
@@ -363,8 +364,8 @@ def test_events_as_table_json_and_yaml(served, tmp_path):
 
 def test_whoever_follows_sees_what_happens_next(open_to_all):
     client = RestClient(open_to_all.url, Login())
-    kept = len(list(_all(client, 0, follow=False)))
-    following = _all(client, 0, follow=True)
+    kept = len(list(_all(Watched(client), 0, follow=False)))
+    following = _all(Watched(client), 0, follow=True)
     assert len(list(itertools.islice(following, kept))) == kept
     open_to_all.mirror.events.publish(FlowEvent(BACK, "flow.paused", "now", "copying", at=1.0))
     assert next(following)["text"] == "now"
