@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from heliograph.lab import Lab
 
 # Here, because the chaos tests import them before the integration tests are looked at.
-pytest.register_assert_rewrite("mirroring", "pairs")
+pytest.register_assert_rewrite("mirroring", "pairs", "failing_back")
 
 LabFactory = Callable[..., Lab]
 

@@ -25,7 +25,8 @@ from heliograph.cli import cli
 from heliograph.config import FlowConfig, load
 from heliograph.config.key import compile_pattern
 from heliograph.control.groups.starts import GroupStarts
-from heliograph.failover.failback import Failback, FailbackWish
+from heliograph.failover.failback import Failback
+from heliograph.failover.failback_plan import FailbackWish
 from heliograph.failover.failover import (
     PARTS,
     STEPS,

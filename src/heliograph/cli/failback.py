@@ -22,12 +22,14 @@ from heliograph.cli.handovers import (
 from heliograph.config import FlowConfig
 from heliograph.errors import ConfigError
 from heliograph.failover.described import failback_plan_json, failback_report_json
-from heliograph.failover.failback import (
-    Failback,
+from heliograph.failover.divergence import Parted
+from heliograph.failover.failback import Failback
+from heliograph.failover.failback_plan import (
     FailbackPlan,
     FailbackReport,
     FailbackWish,
-    saved_choices,
+    SavedPlan,
+    Totals,
 )
 from heliograph.failover.unmirrored import Choice
 from heliograph.shown import shown
@@ -88,13 +90,13 @@ def failback_command(
     after that. If it is killed, the same command goes on.
     """
     config, reverse = flow_from(file, source, flow)
-    expected = None
-    choices = dict(unmirrored or {})
+    saved = None
     if plan_file is not None:
         if unmirrored:
             raise click.UsageError("--plan has the choices: leave --unmirrored out")
-        choices, expected = saved_choices(plan_file)
-    wish = FailbackWish(choices, expected, wait, who())
+        saved = SavedPlan.of(plan_file)
+    choices = saved.choices if saved is not None else unmirrored or {}
+    wish = FailbackWish(choices, saved, wait, who())
     tell = progress(quiet=output != "table")
     with asking_clusters(), Failback(config, reverse, wish, tell) as failback:
         plan = failback.plan()
@@ -110,6 +112,13 @@ def failback_command(
             if save_plan is None or refusal.code != "failback.unmirrored":
                 raise refusal
         if dry_run or save_plan is not None:
+            return
+        if plan.is_done:
+            if output == "table":
+                click.echo(f"Nothing to do: {config.flow.source} is the standby of"
+                           f" {config.flow.target}.")  # fmt: skip
+            else:
+                echo_document(failback_report_json(failback.run()), output)
             return
         confirm(f"Fail back: {config.flow.source} becomes the standby", yes=yes)
         with goes_on_if_interrupted():
@@ -135,22 +144,50 @@ def _show_plan(config: FlowConfig, plan: FailbackPlan) -> None:
     echo_fact("failover", f"by {plan.failover.by} at {failed}")
     if plan.before is not None:
         began = moment(plan.before.began_ms / 1000)
-        echo_fact("before", f"begun by {plan.before.by} at {began}, not through")
-        if "settle" in plan.before.steps:
+        through = "not through" if plan.before.open else "through"
+        echo_fact("before", f"begun by {plan.before.by} at {began}, {through}")
+        if plan.is_settled:
             return
-    echo_fact(f"only on {source}", counted(plan.only_source, "record"))
-    echo_fact(f"only on {target}", f"{counted(plan.only_target, 'record')}, to be mirrored back")
-    lines = []
-    for p in plan.parted:
-        if p.only_source or p.must_rebuild:
-            choice = plan.choices.get(p.source.topic)
-            what = counted(p.only_source, "record")
-            if p.only_source and not p.must_rebuild:
-                what += f" from offset {p.cut.source} on"
-            why = f"; {p.must_rebuild}" if p.must_rebuild else ""
-            lines.append((str(p.source), f"{what}{why}: {choice or 'to be decided'}"))
-    echo_list(f"What only {source} has", lines)
+    totals = plan.totals
+    echo_fact(f"only on {source}", counted(totals.only_source, "record"))
+    echo_fact(f"only on {target}", f"{counted(totals.only_target, 'record')}, to be mirrored back")
+    _show_deleted(source, target, totals)
+    echo_list(f"What only {source} has", [
+        (str(p.source), _difference(plan, p, source, target)) for p in plan.parted
+        if p.here.records or p.here.deleted or p.must_rebuild
+    ])  # fmt: skip
+    echo_list(f"What {target} has deleted before it was mirrored back", [
+        (str(p.target), f"{counted(p.there.deleted, 'record')} from offset {p.there.begin} on")
+        for p in plan.parted if p.there.deleted
+    ])  # fmt: skip
     click.echo()
+
+
+def _show_deleted(source: str, target: str, totals: Totals) -> None:
+    if totals.source_deleted:
+        gone = counted(totals.source_deleted, "record")
+        echo_fact("gone", f"{gone} that only {source} had: its retention has deleted them")
+    if totals.target_deleted:
+        gone = counted(totals.target_deleted, "record")
+        echo_fact("gone", f"{gone} that only {target} had: its retention has deleted them")
+
+
+def _difference(plan: FailbackPlan, p: Parted, source: str, target: str) -> str:
+    own = p.here
+    if not p.begun:
+        text = f"{counted(own.records, 'record')}; nothing of it was ever mirrored"
+    else:
+        text = (
+            f"{counted(own.records, 'record')}; the logs part at offset {own.begin} on {source},"
+            f" {p.there.begin} on {target}"
+        )
+    if own.deleted:
+        text += f"; {counted(own.deleted, 'record')} before {own.start} are deleted"
+    if p.must_rebuild:
+        text += f"; {p.must_rebuild}"
+    if own.records or p.must_rebuild:
+        text += f": {plan.choices.get(p.source.topic) or 'to be decided'}"
+    return text
 
 
 def _show_report(config: FlowConfig, report: FailbackReport) -> None:

@@ -154,7 +154,7 @@ def progress(*, quiet: bool) -> Tell:
 
 def echo_fact(name: str, text: str) -> None:
     """One line of a plan or a report."""
-    click.echo(f"  {name:<12}{shown(text)}")
+    click.echo(f"  {name:<11} {shown(text)}")
 
 
 def echo_list(title: str, lines: Iterable[tuple[str, str]]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.control.groups.start_rules import GroupStart, Moved
-from heliograph.failover.failback import FailbackPlan, FailbackReport
+from heliograph.failover.divergence import Parted
+from heliograph.failover.failback_plan import FailbackPlan, FailbackReport
 from heliograph.failover.failover import FailoverPlan, FailoverReport
 from heliograph.failover.risk import Risk
 from heliograph.failover.source_side import SourceSeen
@@ -63,27 +64,19 @@ def report_json(report: FailoverReport) -> dict[str, Any]:
 
 def failback_plan_json(plan: FailbackPlan) -> dict[str, Any]:
     """What a failback would do; ``choice`` may be filled in by hand, and the plan carried out."""
-    topics = sorted({p.source.topic for p in plan.parted})
+    topics = sorted({p.source.topic for p in plan.parted} | plan.choices.keys())
     return {
         "flow": plan.flow,
         "failover": handover_json(plan.failover),
         "before": handover_json(plan.before) if plan.before is not None else None,
-        "only_source": plan.only_source,
-        "only_target": plan.only_target,
+        **plan.totals._asdict(),
         "topics": [
             {
                 "topic": topic,
-                "only_source": sum(p.only_source for p in plan.of(topic)),
-                "only_target": sum(p.only_target for p in plan.of(topic)),
+                "only_source": sum(p.here.records for p in plan.of(topic)),
+                "only_target": sum(p.there.records for p in plan.of(topic)),
                 "choice": choice.value if (choice := plan.choices.get(topic)) else None,
-                "partitions": [
-                    {"partition": p.source.partition, "cut": p.cut.source,
-                     "source_end": p.source_end, "only_source": p.only_source,
-                     "target_cut": p.cut.target, "target_end": p.target_end,
-                     "only_target": p.only_target, "lost": p.lost,
-                     "must_rebuild": p.must_rebuild}
-                    for p in plan.of(topic)
-                ],
+                "partitions": [_parted_json(p) for p in plan.of(topic)],
             }
             for topic in topics
         ],
@@ -93,11 +86,31 @@ def failback_plan_json(plan: FailbackPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _parted_json(p: Parted) -> dict[str, Any]:
+    return {
+        "partition": p.source.partition,
+        "mirrored": p.begun,
+        "source_parts_at": p.here.begin,
+        "source_start": p.here.start,
+        "source_end": p.here.end,
+        "only_source": p.here.records,
+        "source_deleted": p.here.deleted,
+        "target_parts_at": p.there.begin,
+        "target_start": p.there.start,
+        "target_end": p.there.end,
+        "only_target": p.there.records,
+        "target_deleted": p.there.deleted,
+        "lost": p.lost,
+        "must_rebuild": p.must_rebuild,
+    }
+
+
 def failback_report_json(report: FailbackReport) -> dict[str, Any]:
     """What a failback did."""
     return {
         "plan": failback_plan_json(report.plan),
         "handover": handover_json(report.handover),
+        "repeated": report.repeated,
         "kept": report.kept,
         "exported": report.exported,
         "exported_to": report.exported_to or None,

@@ -15,12 +15,12 @@ from heliograph.config import FlowConfig
 from heliograph.config.key import BoundedPattern
 from heliograph.control.topics.refresh import TopicRefresh
 from heliograph.errors import StartError
+from heliograph.failover.brought import Copies, brought
 from heliograph.failover.quiet import Ends
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.target_side import Mirrored, TargetSide
 from heliograph.ledger.handovers import CutAt
 from heliograph.ledger.reverse import loops
-from heliograph.ledger.runs import PartitionLedger
 from heliograph.model import TopicPartition
 from heliograph.policy import TopicSelection
 from heliograph.wire import admin
@@ -188,17 +188,18 @@ class TwoSides:
 
     def positions(self, mirrored: Mirrored) -> dict[TopicPartition, Reached]:
         """How far partitions are mirrored; silent leaders' are absent. Raises WireError."""
-        brought = self._brought(mirrored)
+        back = self._brought(mirrored)
         at, counts = self.side.positions(mirrored), self.side.counts(mirrored)
         found = {}
         for p in at.keys() & counts.keys():
             cut, place = at[p], self.side.store.at(mirrored.places[p]).target_of(counts[p][0])
             back_at = -1
-            if p in brought:
+            if p in back:
                 # What came from the target does not go back to it.
-                back, sequence = brought[p]
-                cut = cut._replace(source=back.not_ours_from(cut.source, sequence))
-                back_at = back.source_of(sequence)
+                copies = back[p]
+                ledger, sequence = copies.ledger, copies.sequence
+                cut = cut._replace(source=ledger.not_ours_from(cut.source, sequence))
+                back_at = ledger.source_of(sequence)
             found[p] = Reached(cut, max(place, back_at), back_at >= place)
         return found
 
@@ -220,8 +221,8 @@ class TwoSides:
 
     # -- the other direction ------------------------------------------------------------------
 
-    def _brought(self, mirrored: Mirrored) -> dict[TopicPartition, tuple[PartitionLedger, int]]:
-        """What the reverse flow has brought to partitions of the source, and how many records.
+    def _brought(self, mirrored: Mirrored) -> dict[TopicPartition, Copies]:
+        """What the reverse flow has brought to partitions of the source.
 
         Only where topics keep their names.
         """
@@ -229,10 +230,4 @@ class TwoSides:
             TopicPartition(name, p.partition): p
             for p in mirrored.places if (name := self.returns(p.topic)) is not None
         }  # fmt: skip
-        found = self.back.mirrored()
-        known = {p: place for p, place in found.places.items() if p in pairs}
-        of = Mirrored(known, {p: found.targets[p] for p in known}, found.metadata, frozenset())
-        return {
-            pairs[p]: (self.back.store.at(known[p]), sequence)
-            for p, (sequence, _, _) in self.back.counts(of).items()
-        }
+        return brought(self.back, pairs)

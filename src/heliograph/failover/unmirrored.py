@@ -2,8 +2,8 @@
 
     keep     they become part of the topic on both sides: they are mirrored now, behind what was
              written to the target meanwhile
-    export   they are written to a topic of their own on the target, with their origin in headers;
-             the topic on the old source is deleted, and made anew from the target
+    export   they are written to a topic of their own on the target, with their origin in headers
+             (`exporting`); the topic on the old source is deleted, and made anew from the target
     rebuild  the topic on the old source is deleted, and made anew from the target
 
 Each may be repeated after a kill. Runs in commands.
@@ -11,37 +11,41 @@ Each may be repeated after a kill. Runs in commands.
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any, Self
 
-from heliograph.batch.records import Record, build, decode
 from heliograph.config import FlowConfig
 from heliograph.control.contexts import flow_context
+from heliograph.control.topics.refresh import Comparison, TopicRefresh
 from heliograph.copy import links
 from heliograph.copy.loop import CopyLoop
 from heliograph.failover.divergence import Parted
 from heliograph.failover.refusals import HandoverFailed
 from heliograph.failover.target_side import TargetSide
-from heliograph.model import Lease, LeasedPartition, TopicPartition
+from heliograph.ledger.reverse import reverse_of
+from heliograph.model import Guard, Lease, LeasedPartition, TopicPartition
 from heliograph.units import counted
-from heliograph.verify.reading import read_batches
-from heliograph.wire import admin, log
+from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 
-__all__ = ["Choice", "bring_tails", "delete_topics", "export_tails", "export_topic"]
+__all__ = [
+    "Choice",
+    "Unmirrored",
+    "bring_tails",
+    "delete_topics",
+    "make_targets",
+    "merged",
+    "not_to_bring",
+]
 
 _LEASE_SECONDS = 30.0
 _PATIENCE_SECONDS = 600.0
-#: An exported batch has so many records at most, and about so many bytes.
-_BATCH_RECORDS, _BATCH_BYTES = 500, 512 << 10
-_ZSTD = 4
-#: Nothing is deleted by itself, and nothing is too large that a source can hold.
-_EXPORT_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1",
-                   "max.message.bytes": "100000000"}  # fmt: skip
-_HANDOVER_HEADER = "heliograph.handover"
+#: The target shows a topic a moment after its controller has made it.
+_SHOWN_SECONDS, _LOOK_SECONDS = 30.0, 0.2
 
 
 class Choice(StrEnum):
@@ -52,23 +56,131 @@ class Choice(StrEnum):
     REBUILD = "rebuild"
 
 
-def export_topic(source: str) -> str:
-    """The topic on the target that records of a source are exported to; it is never mirrored."""
-    return f"mm2-unmirrored.{source}.internal"
+@dataclass(frozen=True, slots=True)
+class Unmirrored:
+    """A partition of the old source that has to be settled, as the ledger keeps it.
+
+    Attributes:
+        begin, end: the offsets that were never mirrored.
+        records: how many of them only the source has; none of a topic that must be made anew only.
+        topic_id: of the source topic; empty if it was gone.
+    """
+
+    source: TopicPartition
+    target: TopicPartition
+    begin: int
+    end: int
+    records: int
+    topic_id: str
+    choice: Choice
+
+    @classmethod
+    def of(cls, p: Parted, choice: Choice) -> Self:
+        """As it was found now."""
+        own = p.here
+        return cls(p.source, p.target, own.begin, own.end, own.records, p.source_id, choice)
+
+    @classmethod
+    def read(cls, told: Sequence[Any]) -> Self:
+        """What `noted` has written."""
+        topic, target, partition, begin, end, records, topic_id, choice = told
+        return cls(
+            TopicPartition(topic, partition), TopicPartition(target, partition), begin, end,
+            records, topic_id, Choice(choice),
+        )  # fmt: skip
+
+    def noted(self) -> list[Any]:
+        """As JSON."""
+        return [
+            self.source.topic, self.target.topic, self.source.partition, self.begin, self.end,
+            self.records, self.topic_id, self.choice.value,
+        ]  # fmt: skip
+
+
+def merged(before: Iterable[Unmirrored], now: Iterable[Unmirrored]) -> list[Unmirrored]:
+    """What is to be settled, by an earlier run that was killed and by what is there now. Pure.
+
+    What it has settled may be gone. What was written since counts, too. Raises HandoverFailed if a
+    topic is another one now.
+    """
+    found = {u.source: u for u in now}
+    for old in before:
+        new = found.get(old.source)
+        if new is None or not new.topic_id:
+            found[old.source] = old
+        elif new.topic_id == old.topic_id:
+            records = max(old.records, new.records)
+            found[old.source] = replace(new, begin=min(old.begin, new.begin), records=records)
+        elif old.topic_id:
+            raise HandoverFailed(
+                "failback.writers",
+                f"{old.source.topic} was created anew on the old source since this failback was"
+                " begun: a client of it is still at work",
+                f"stop that client, delete {old.source.topic} there, then repeat this command",
+            )
+    return [u for _, u in sorted(found.items())]
 
 
 # -- keep -----------------------------------------------------------------------------------------
 
 
+def make_targets(
+    config: FlowConfig, source: ClusterClient, target: ClusterClient, topics: Iterable[str]
+) -> None:
+    """Create topics on the target that were never mirrored, as the mirror would.
+
+    Raises HandoverFailed if that cannot be done, WireError.
+    """
+    refresh, wanted = TopicRefresh(config, source, target), set(topics)
+
+    def look() -> Comparison:
+        found = refresh.compare()
+        remote = {t: name for t, name in found.remote.items() if t in wanted}
+        return Comparison(found.source, found.target, remote)
+
+    found = look()
+    if not found.missing and not found.short:
+        return
+    new, problems = refresh.new_topics(found)
+    problems = [*refresh.create(new), *refresh.grow(found.short).values(), *problems]
+    deadline = time.monotonic() + _SHOWN_SECONDS
+    while (found.missing or found.short) and not problems and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        found = look()
+    if found.missing or found.short:
+        named = problems[0] if problems else "they do not appear"
+        raise HandoverFailed(
+            "failback.no-topic",
+            f"topics that were never mirrored cannot be created on {config.flow.target}: {named}",
+            "repeat this command when that is mended",
+        )
+
+
+def not_to_bring(
+    config: FlowConfig, source: ClusterClient, side: TargetSide, wanted: Iterable[Unmirrored]
+) -> Mapping[TopicPartition, Guard]:
+    """What of these came from the target, and must not go back there."""
+    here = source.metadata()
+    names = {u.source: u.target.topic for u in wanted}
+    reverse = reverse_of(config, source, side.client, here, {p.topic for p in names})
+    if reverse is None:
+        return {}
+    return reverse.guards(names, here, side.client.metadata(sorted(set(names.values()))))
+
+
 def bring_tails(
-    config: FlowConfig, side: TargetSide, parted: Sequence[Parted], tell: Callable[[str], None]
+    config: FlowConfig,
+    side: TargetSide,
+    unmirrored: Sequence[Unmirrored],
+    guards: Mapping[TopicPartition, Guard],
+    tell: Callable[[str], None],
 ) -> int:
     """Mirror what only the source has, by a lease that this process holds; returns how many.
 
     The flow is held, so nobody else copies it; two holders would do no harm. Raises HandoverFailed
     if a partition cannot be copied.
     """
-    wanted = {p.source: p for p in parted if p.only_source}
+    wanted = {u.source: u for u in unmirrored if u.records}
     signature = side.store.signature
     if not wanted or signature is None:
         return 0
@@ -79,18 +191,20 @@ def bring_tails(
         while True:
             now = time.time()
             lease = Lease(context, tuple(
-                LeasedPartition(p.source, p.target.topic, p.source_end, shared=True)
-                for p in left.values()
+                LeasedPartition(
+                    u.source, u.target.topic, u.end, shared=True, guard=guards.get(u.source)
+                )
+                for u in left.values()
             ), now, now + _LEASE_SECONDS)  # fmt: skip
             errors = {}
             for receipt in CopyLoop(lease).run():
                 p = TopicPartition(receipt.topic, receipt.partition)
-                if receipt.source_position >= wanted[p].source_end:
+                if receipt.source_position >= wanted[p].end:
                     left.pop(p, None)
                 elif receipt.error:
                     errors[p] = receipt.error
             if not left:
-                return sum(p.only_source for p in wanted.values())
+                return sum(u.records for u in wanted.values())
             partition = min(left)
             why = errors.get(partition, "it takes long")
             tell(f"{counted(len(left), 'partition')} left; {partition}: {why}")
@@ -101,100 +215,6 @@ def bring_tails(
                 )  # fmt: skip
     finally:
         links.close()
-
-
-# -- export ---------------------------------------------------------------------------------------
-
-
-def export_tails(
-    config: FlowConfig,
-    side: TargetSide,
-    source: ClusterClient,
-    parted: Iterable[Parted],
-    handover: str,
-    producer_id: int,
-) -> int:
-    """Write what only the source has to the topic of `export_topic`; returns how many records.
-
-    Records are numbered by their order. Those that an earlier run has written are counted in the
-    topic; a request of it that comes late is refused by its sequence.
-    """
-    tails = sorted((p for p in parted if p.only_source), key=lambda p: p.source)
-    if not tails:
-        return 0
-    target = side.client
-    topic = TopicPartition(export_topic(config.flow.source), 0)
-    _ensure_topic(config, target, topic.topic)
-    written = _exported(target, topic, handover)
-    count = 0
-    records = _tails(config, source, tails, handover)
-    for batch in _batches(itertools.islice(records, written, None)):
-        sequence = written + count
-        data = build(batch, codec=_ZSTD, producer_id=producer_id, sequence=sequence)
-        log.append(target, topic, data)
-        count += len(batch)
-    return written + count
-
-
-def _ensure_topic(config: FlowConfig, target: ClusterClient, topic: str) -> None:
-    if topic in target.metadata([topic]).topics:
-        return
-    new = admin.NewTopic(topic, 1, config.ledger_topic_replication_factor, _EXPORT_CONFIGS)
-    for error in admin.create_topics(target, [new], config.admin_timeout_ms).values():
-        raise error
-
-
-def _exported(target: ClusterClient, topic: TopicPartition, handover: str) -> int:
-    """How many records of this handover are in the topic."""
-    metadata, _ = target.retry(lambda: log.located(target, topic), _LEASE_SECONDS)
-    start = admin.list_offsets(target, metadata, [topic], admin.EARLIEST).get(topic, 0)
-    mark = (_HANDOVER_HEADER, handover.encode())
-    return sum(
-        mark in record.headers
-        for chunk in log.read_to_end(target, topic, start)
-        for record in decode(chunk)
-    )
-
-
-def _tails(
-    config: FlowConfig, source: ClusterClient, tails: Iterable[Parted], handover: str
-) -> Iterator[Record]:
-    """The records in their order, each with where it comes from."""
-    metadata = source.metadata()
-    committed = config.isolation_level == "read_committed"
-    for p in tails:
-        begin = 0 if p.recreated else p.cut.source
-        batches = read_batches(
-            source, p.source, metadata.topics[p.source.topic].topic_id, begin, p.source_end,
-            read_committed=committed,
-        )  # fmt: skip
-        for batch in batches:
-            for record in decode(batch.data):
-                if begin <= record.offset < p.source_end:
-                    origin = {
-                        _HANDOVER_HEADER: handover,
-                        "heliograph.source.cluster": config.flow.source,
-                        "heliograph.source.topic": p.source.topic,
-                        "heliograph.source.partition": str(p.source.partition),
-                        "heliograph.source.offset": str(record.offset),
-                        "heliograph.source.timestamp": str(record.timestamp),
-                    }
-                    headers = [*record.headers, *((k, v.encode()) for k, v in origin.items())]
-                    yield Record(0, record.timestamp, record.key, record.value, headers)
-
-
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    size = 0
-    for record in records:
-        weight = len(record.key or b"") + len(record.value or b"") + 200
-        if batch and (len(batch) >= _BATCH_RECORDS or size + weight > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(record)
-        size += weight
-    if batch:
-        yield batch
 
 
 # -- rebuild --------------------------------------------------------------------------------------

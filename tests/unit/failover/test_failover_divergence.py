@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.failover import divergence
-from heliograph.failover.divergence import Parted
+from heliograph.failover.brought import Copies
+from heliograph.failover.divergence import Parted, Tail, tail
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.ledger.handovers import CutAt
+from heliograph.ledger.runs import PartitionLedger, Run
 from heliograph.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)
@@ -17,34 +19,71 @@ P0 = TopicPartition("orders", 0)
 
 def parted(**changes):
     values: dict[str, Any] = {
-        "source": P0, "target": P0, "cut": CutAt(100, 90), "source_end": 107, "target_end": 95,
-        "source_id": "1",
+        "source": P0, "target": P0, "cut": CutAt(100, 90), "here": tail(100, 0, 107),
+        "there": tail(90, 0, 95), "source_id": "1",
     }  # fmt: skip
     return Parted(**values | changes)
 
 
-def test_what_each_side_has_taken_since_the_cut():
-    assert (parted().only_source, parted().only_target, parted().must_rebuild) == (7, 5, "")
+@pytest.mark.parametrize(
+    ("begin", "start", "end", "records", "deleted"),
+    [
+        (100, 0, 107, 7, 0),
+        (100, 103, 107, 4, 3),
+        (100, 107, 107, 0, 7),
+        # A log that was emptied, and one that ends before.
+        (100, 120, 120, 0, 20),
+        (100, 0, 96, 0, 0),
+    ],
+)
+def test_what_a_log_has_from_where_it_parts(begin, start, end, records, deleted):
+    assert tail(begin, start, end) == Tail(begin, start, end, records, deleted)
+
+
+def copies(*runs, sequence):
+    ledger = PartitionLedger()
+    for run in runs:
+        ledger.add(Run(*run))
+    return Copies(ledger, sequence)
 
 
 @pytest.mark.parametrize(
-    ("changes", "only_source", "why"),
+    ("begin", "start", "end", "records", "deleted"),
     [
-        ({"source_id": ""}, 107, "it is gone"),
-        ({"recreated": True, "source_end": 3}, 3, "it was created anew"),
-        ({"lost": 4, "source_end": 96}, 0, "it has lost 4 records that were mirrored"),
+        # 0-9 copied, 10-14 its own, 15-17 copied, 18-19 its own.
+        (10, 0, 20, 7, 0),
+        (10, 12, 20, 5, 2),
+        (10, 16, 20, 2, 5),
+        (10, 20, 20, 0, 7),
+        (5, 0, 20, 7, 0),
+        (0, 7, 20, 7, 0),
     ],
 )
-def test_a_log_that_cannot_be_gone_on_with(changes, only_source, why):
-    found = parted(**changes)
-    assert (found.only_source, found.must_rebuild) == (only_source, why)
+def test_what_was_copied_there_is_not_its_own(begin, start, end, records, deleted):
+    copied = copies((0, 0, 0), (10, 10, 15), sequence=13)
+    assert tail(begin, start, end, copied.before) == Tail(begin, start, end, records, deleted)
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
-def test_nothing_is_ever_counted_below_zero(cut, end, target_cut, target_end):
-    found = parted(cut=CutAt(cut, target_cut), source_end=end, target_end=target_end)
-    assert found.only_source == max(end - cut, 0)
-    assert found.only_target == max(target_end - target_cut, 0)
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"source_id": ""}, "it is gone"),
+        ({"recreated": True}, "it was created anew"),
+        ({"lost": 4}, "it has lost 4 records that were mirrored"),
+        ({"set_back": "its leader is of epoch 3"}, "its leader is of epoch 3"),
+    ],
+)
+def test_a_log_that_cannot_be_gone_on_with(changes, why):
+    assert parted(**changes).must_rebuild == why
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_nothing_is_ever_counted_below_zero_or_twice(begin, start, end):
+    found = tail(begin, min(start, end), end)
+    assert found.records >= 0
+    assert found.deleted >= 0
+    assert found.records + found.deleted == max(end - begin, 0)
 
 
 def test_an_open_transaction_on_the_old_source_is_named():
@@ -53,3 +92,10 @@ def test_an_open_transaction_on_the_old_source_is_named():
     assert caught.value.code == "failback.open-transaction"
     assert "orders-0 on A has an open transaction at offset 40" in str(caught.value)
     divergence._refuse_open("A", {P0: 42}, {P0: 42})
+
+
+def test_a_leader_that_does_not_answer_is_named():
+    with pytest.raises(HandoverRefused) as caught:
+        divergence._refuse_silent("A", [P0])
+    assert caught.value.code == "failback.silent"
+    assert "the leader of orders-0 on A does not answer" in str(caught.value)

@@ -1,0 +1,146 @@
+"""Failback: what each side has is told exactly, and settled; killed anywhere, it ends the same."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from failing_back import Standby
+
+from heliograph.cli import cli
+from heliograph.failover import exporting
+from heliograph.failover.divergence import Tail
+from heliograph.failover.failback_plan import Totals
+from heliograph.failover.unmirrored import Choice
+
+KEEP, EXPORT, REBUILD = Choice.KEEP, Choice.EXPORT, Choice.REBUILD
+CHOICES = {"ord": KEEP, "pay": EXPORT, "click": REBUILD, "new": KEEP, "odd": EXPORT}
+#: Where the command is killed: behind the nth call of what.
+KILLS = [
+    ("heliograph.failover.exporting:log.append", 2),
+    *(("heliograph.failover.steps:Steps.note", n) for n in range(1, 10)),
+    ("heliograph.failover.failback:make_targets", 1),
+    ("heliograph.failover.failback:bring_tails", 1),
+    ("heliograph.failover.exporting:log.append", 1),
+    ("heliograph.failover.exporting:log.append", 3),
+    ("heliograph.failover.failback:export_tails", 1),
+    ("heliograph.failover.failback:make_targets", 2),
+    ("heliograph.failover.failback:delete_topics", 1),
+    ("heliograph.failover.failback:set_positions", 1),
+    ("heliograph.ledger.holds:Holds.hold", 1),
+    ("heliograph.ledger.holds:Holds.lift", 1),
+    ("heliograph.ledger.holds:Holds.lift", 2),
+    ("heliograph.ledger.holds:Holds.start", 1),
+    ("heliograph.failover.failback:Failback._behind", 1),
+    ("heliograph.ledger.handovers:Handovers.end", 1),
+]
+
+
+@pytest.fixture
+def both(lab, tmp_path, monkeypatch):
+    # Exports of a few records are several batches, as large ones are.
+    monkeypatch.setattr(exporting, "_BATCH_RECORDS", 3)
+    made = Standby(lab, tmp_path, ["ord", "pay", "click"], ["new", "odd"])
+    yield made
+    made.close()
+
+
+def numbered(word, count):
+    return [f"{word}{n}" for n in range(count)]
+
+
+def parted(both):
+    """Mirrored, failed over, and both sides were written to."""
+    for topic in ("ord", "pay", "click"):
+        both.write(both.here, topic, *numbered("old", 5))
+    both.copy(both.flow, "ord", "pay", "click")
+    # Nothing of these is ever mirrored.
+    for topic in ("new", "odd"):
+        both.create(both.here, topic)
+        both.write(both.here, topic, *numbered("fresh", 4))
+    both.write(both.here, "ord", "unmirrored")
+    both.fail_over()
+    for topic in ("ord", "pay", "click"):
+        both.write(both.here, topic, *numbered("stray", 7))
+        both.write(both.there, topic, *numbered("own", 3))
+
+
+def wish(both, choices=CHOICES):
+    return {both.name(topic): choice for topic, choice in choices.items()}
+
+
+def assert_the_end(both):
+    """What a failback of `parted` comes to, however often it was killed."""
+    both.copy(both.back, *CHOICES)
+    both.copy(both.flow, *CHOICES)
+    both.copy(both.back, *CHOICES)
+    old, own, stray = numbered("old", 5), numbered("own", 3), numbered("stray", 7)
+    assert both.rows(both.there, "ord") == [*old, *own, "unmirrored", *stray]
+    assert both.rows(both.here, "ord") == [*old, "unmirrored", *stray, *own]
+    for topic in ("pay", "click"):
+        assert both.rows(both.here, topic) == both.rows(both.there, topic) == [*old, *own]
+    assert both.rows(both.there, "new") == both.rows(both.here, "new") == numbered("fresh", 4)
+    assert both.rows(both.here, "odd") == both.rows(both.there, "odd") == []
+    assert both.exported() == [
+        *(("odd", n, f"fresh{n}") for n in range(4)),
+        *(("pay", 5 + n, f"stray{n}") for n in range(7)),
+    ]
+
+
+def test_what_each_side_has_is_told_exactly_even_what_retention_took(both):
+    parted(both)
+    both.trim(both.here, "pay", 8)
+    both.trim(both.there, "ord", 7)
+    said = CliRunner().invoke(cli, ["failback", str(both.path), "--to", both.a, "--dry-run"])
+    assert said.exit_code == 1, said.output
+    text = re.sub(r"\s+", " ", said.stdout.replace(f"-{both.unique}", ""))
+    a, b = both.a, both.b
+    for line in (
+        f"only on {a} 27 records",
+        f"only on {b} 7 records, to be mirrored back",
+        f"3 records that only {a} had: its retention has deleted them",
+        f"2 records that only {b} had: its retention has deleted them",
+        f"ord-0 8 records; the logs part at offset 5 on {a}, 5 on {b}: to be decided",
+        f"pay-0 4 records; the logs part at offset 5 on {a}, 5 on {b}; 3 records before 8 are"
+        " deleted: to be decided",
+        "new-0 4 records; nothing of it was ever mirrored: to be decided",
+        f"What {b} has deleted before it was mirrored back: ord-0 2 records from offset 5 on",
+    ):
+        assert line in text, text
+    report = both.fail_back(wish(both))
+    parts = {p.source: (p.here, p.there, p.begun) for p in report.plan.parted}
+    assert parts == {
+        both.p("ord"): (Tail(5, 0, 13, 8), Tail(5, 7, 8, 1, 2), True),
+        both.p("pay"): (Tail(5, 8, 12, 4, 3), Tail(5, 0, 8, 3), True),
+        both.p("click"): (Tail(5, 0, 12, 7), Tail(5, 0, 8, 3), True),
+        both.p("new"): (Tail(0, 0, 4, 4), Tail(0, 0, 0, 0), False),
+        both.p("odd"): (Tail(0, 0, 4, 4), Tail(0, 0, 0, 0), False),
+    }
+    assert report.plan.totals == Totals(27, 7, 3, 2)
+    # What is left is settled, and mirrored back.
+    assert (report.kept, report.exported) == (8 + 4, 4 + 4)
+    both.copy(both.back, *CHOICES)
+    assert both.rows(both.here, "ord")[5:] == ["unmirrored", *numbered("stray", 7), "own2"]
+    assert [offset for topic, offset, _ in both.exported() if topic == "pay"] == [8, 9, 10, 11]
+
+
+def test_killed_in_the_middle_of_an_export_it_ends_the_same(both):
+    killed_and_repeated(both, *KILLS[0])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("where", "calls"), KILLS[1:])
+def test_killed_anywhere_it_ends_the_same(both, where, calls):
+    killed_and_repeated(both, where, calls)
+
+
+def killed_and_repeated(both, where, calls):
+    parted(both)
+    said = ",".join(f"{topic}={choice}" for topic, choice in wish(both).items())
+    wait = "30" if where.endswith("_behind") else "0"
+    both.killed(where, calls, "--unmirrored", said, "--wait", wait)
+    report = both.fail_back(wish(both))
+    assert (report.kept, report.exported) == (8 + 4, 7 + 4)
+    assert report.rebuilt == tuple(sorted(map(both.name, ("click", "odd", "pay"))))
+    assert_the_end(both)
