@@ -386,6 +386,14 @@ def test_b08_a_mirror_that_does_not_rest_stops_the_failover(day):
         assert caught.value.code == "handover.mirror-lives"
         assert f"pid {os.getpid()}" in str(caught.value)
         assert "goes on from here" in caught.value.hint
+        # Until it is through, nobody lets the flow go on by mistake.
+        resume = ["resume", str(day.path), "--flow", "A->B", "--yes"]
+        for more in ([], ["--dry-run"]):
+            refused = CliRunner().invoke(cli, [*resume, *more]).exception
+            assert isinstance(refused, HandoverRefused) and refused.code == "handover.open"
+            assert "a failover of flow A->B, begun by me" in str(refused)
+        with day.side() as side:
+            assert Subject.part("copying") in side.holds.held
     finally:
         claim.end()
 

@@ -29,7 +29,9 @@ from heliograph.config.properties import dump
 from heliograph.connect.loggers import Loggers
 from heliograph.errors import StartError
 from heliograph.failover.failover import STEPS
+from heliograph.failover.target_side import TargetSide
 from heliograph.lab.proof import read_all
+from heliograph.ledger.handovers import Handover, Kind
 from heliograph.model import TopicPartition
 from heliograph.service import mirror as service
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, HEARTBEATS, FlowState
@@ -499,6 +501,19 @@ def test_a_failover_over_rest_stops_the_mirror_that_carries_it_out_and_moves_gro
         wait_for(lambda: mirror.snapshot().flow(FIRST).lag_records == 1)
         assert flows.mirrored("A1", topic) == [b"1", b"2", b"3"]
         assert [r["kind"] for r in done()["rehearsals"]] == ["failover"]
+        # Its source takes writes on: that is told.
+        wait_for(lambda: mirror.snapshot().flow(FIRST).diverged_records == 1)
+        assert mirror.snapshot().flow(FIRST).events["flow.diverged"] == 1
+        # While somebody hands it over it is not resumed; when that is through it may be.
+        [config] = [f for f in flows.config("A1", **keys).flows if str(f.flow) == FIRST]
+        with TargetSide(config) as side:
+            side.open()
+            begun = side.handovers.note(Handover("1", Kind.FAILBACK, "bob", 1))
+            _, refused = wait_for(lambda: (a := ask("POST", "resume"))[0] == 409 and a)
+            assert "a failback of flow A1->B, begun by bob" in refused["message"]
+            side.handovers.end(begun)
+        wait_for(lambda: ask("POST", "resume")[0] == 202)
+        flows.await_values("A1", topic, b"1", b"2", b"3", b"4")
     finally:
         server.close()
 

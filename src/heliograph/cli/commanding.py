@@ -100,6 +100,7 @@ def resume_command(
     """Let go on what 'heliograph pause' lets rest: a flow, parts of it, or source topics.
 
     FILE or URL as for pause. What was paused through Kafka is lifted for all mirrors of the flow.
+    Refused in the middle of a failover, switchover or failback: that goes first.
     """
     _command(find_mirror, Order("resume", flow.replace(" ", ""), parts, topics), **how)
 
@@ -208,6 +209,7 @@ def _through_kafka(watched: Watched, order: Order, *, dry_run: bool) -> str:
             holds.hold(subjects, _who(), order.why)
         fresh = len(subjects) - len(held)
         return "all mirrors of the flow obey" if fresh else _already(holds, held)
+    survey.refuse_to_resume(subjects)
     waits = survey.config.standby and not holds.started and not order.topics
     if not dry_run:
         if waits:

@@ -32,6 +32,7 @@ from heliograph.connect.states import connector_state, task_traces
 from heliograph.connect.storage import StorageTopics
 from heliograph.connect.worker_config import WorkerConfig
 from heliograph.errors import HeliographError
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.service.flow import PositionsStore
 from heliograph.service.mirror import Mirror
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, FlowSnapshot, FlowState
@@ -54,8 +55,9 @@ class _Connector:
     supervisor: FlowSupervisor | None = None
     #: Its last supervisor, which is ending.
     ending: FlowSupervisor | None = None
-    #: What its supervisor was last told to do.
+    #: What its supervisor was last told to do; and whether somebody asks for the same again.
     told: Initial | None = None
+    again: bool = False
 
 
 class Fleet:
@@ -105,14 +107,18 @@ class Fleet:
             )  # fmt: skip
         supervisor = connector.supervisor
         # Said once: a command makes what failed be tried at once.
-        if supervisor is not None and connector.told is not stored.target:
-            fresh, connector.told = connector.told is None, stored.target
+        if supervisor is not None and (connector.told is not stored.target or connector.again):
+            fresh = connector.told is None and not connector.again
+            connector.told, connector.again = stored.target, False
             if stored.target is Initial.PAUSED:
                 supervisor.pause()
             elif not fresh:
                 # It runs from its launch on. What is held through its ledger is lifted by those who
                 # resume it, not by a worker that starts.
-                supervisor.resume()
+                try:
+                    supervisor.resume()
+                except HandoverRefused as refused:
+                    log.warning("%s: %s", connector.name, refused)
         self._has_ended(connector)
 
     def _configure(self, connector: _Connector, stored: StoredConnector) -> None:
@@ -158,7 +164,13 @@ class Fleet:
         """Somebody asks for the state that a connector is to be in already: he may be right."""
         connector = self._mine.get(name)
         if connector is not None:
-            connector.told = None
+            connector.again = True
+
+    def refuse_to_resume(self, name: str) -> None:
+        """Raise HandoverRefused if the flow of a connector that runs here is being handed over."""
+        supervisor = self.supervisor(name)
+        if supervisor is not None:
+            supervisor.refuse_to_resume()
 
     def restart(self, request: RestartRequest) -> None:
         """Somebody has asked for a restart; not ours: another worker does it.

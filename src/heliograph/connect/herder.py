@@ -37,6 +37,7 @@ from heliograph.connect.records import (
 )
 from heliograph.connect.storage import StorageTopics
 from heliograph.connect.worker_config import WorkerConfig
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.wire.errors import WireError
 
 __all__ = ["ConnectHerder"]
@@ -54,6 +55,7 @@ class ConnectHerder:
         health: Callable[[], tuple[int, str, str]],
         loggers: Loggers,
         tell_again: Callable[[str], None],
+        refuse_to_resume: Callable[[str], None],
     ) -> None:
         """Make the herder of a worker.
 
@@ -64,12 +66,15 @@ class ConnectHerder:
             loggers: of this process.
             tell_again: called for a connector that is told to do what it is to do already: it may
                 have been paused by other means.
+            refuse_to_resume: called before a connector is told to go on; raises HandoverRefused if
+                its flow is being handed over.
         """
         self._worker = worker
         self._storage = storage
         self._health = health
         self._loggers = loggers
         self._tell_again = tell_again
+        self._refuse_to_resume = refuse_to_resume
         self._offsets = OffsetChanges(worker, storage)
         self.cluster_id = ""
         #: Of two changes by callers of this worker, the second sees the first.
@@ -232,6 +237,11 @@ class ConnectHerder:
         """Pause, resume or stop it."""
         with self._changing:
             stored = self._stored(name, f"Unknown connector {name}")
+            if target is Initial.RUNNING:
+                try:
+                    self._refuse_to_resume(name)
+                except HandoverRefused as refused:
+                    raise ConnectError(409, str(refused)) from None
             entries = [target_entry(name, target)]
             if target is Initial.STOPPED:
                 # As Connect: a stopped connector has no tasks.

@@ -29,6 +29,7 @@ from heliograph.connect.connectors import KAFKA_VERSION, ConnectorClass, deal_ou
 from heliograph.connect.definitions import definitions
 from heliograph.connect.loggers import Loggers
 from heliograph.connect.states import connector_state, task_traces
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.service.mirror import Mirror
 from heliograph.service.snapshot import CHECKPOINTS, COPYING, FlowSnapshot, FlowState
 from heliograph.service.supervisor import FlowSupervisor
@@ -200,7 +201,10 @@ class MirrorHerder:
         if target is Initial.PAUSED:
             supervisor.pause(part)
         else:
-            supervisor.resume(part)
+            try:
+                supervisor.resume(part)
+            except HandoverRefused as refused:
+                raise ConnectError(409, str(refused)) from None
 
     def restart(
         self, name: str, *, include_tasks: bool, only_failed: bool

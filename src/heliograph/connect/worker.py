@@ -51,7 +51,12 @@ class ConnectWorker:
         self._storage = StorageTopics(self._client, config.storage, self._wake)
         self.loggers = Loggers(self.mirror)
         self.herder = ConnectHerder(
-            config, self._storage, self._health, self.loggers, self._tell_again
+            config,
+            self._storage,
+            self._health,
+            self.loggers,
+            self._tell_again,
+            self._refuse_to_resume,
         )
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
@@ -113,6 +118,10 @@ class ConnectWorker:
         if self._fleet is not None:
             self._fleet.tell_again(name)
         self._wake()
+
+    def _refuse_to_resume(self, name: str) -> None:
+        if self._fleet is not None:
+            self._fleet.refuse_to_resume(name)
 
     def _is_silent(self, process: Process) -> bool:
         return self._group is not None and self._group.silent(process)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from heliograph.config import FlowConfig
 from heliograph.failover.failover_values import PARTS, FailoverWish
+from heliograph.failover.open_handovers import goes_on, unfinished
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.risk import Risk
 from heliograph.failover.source_side import SourceSeen
 from heliograph.failover.target_health import unwritable
 from heliograph.failover.target_side import Mirrored, TargetSide
-from heliograph.ledger.handovers import Handover, Kind
-from heliograph.shown import shown
-from heliograph.units import counted, duration, moment
+from heliograph.units import counted, duration
 
 __all__ = ["FailoverCheck"]
 
@@ -55,18 +54,7 @@ class FailoverCheck:
         last = self._side.handovers.last
         if last is None or not last.open:
             return
-        began = moment(last.began_ms / 1000)
-        what = f"the same 'heliograph {last.kind}"
-        if last.kind is Kind.FAILOVER:
-            pattern = last.facts.get("pattern")
-            what += f" --topics {shown(pattern)}" if pattern is not None else " without --topics"
-        yield HandoverRefused(
-            "handover.open",
-            f"a {last.kind} of flow {self._flow}{_about(last)}, begun by {last.by} at {began}, was"
-            " not ended",
-            f"{what}' goes on with it"
-            + ("; with --abort it is taken back" if last.kind is Kind.SWITCHOVER else ""),
-        )
+        yield HandoverRefused("handover.open", unfinished(self._flow, last), goes_on(last))
 
     def _stands_by(self) -> bool:
         standby = PARTS[:1] if self._standby else ()
@@ -137,11 +125,3 @@ class FailoverCheck:
         if self._wish.max_seconds is not None and risk.records and risk.seconds is None:
             return True
         return not risk.exact and (risk.as_of_ms is None or bool(risk.unknown))
-
-
-def _about(handover: Handover) -> str:
-    topics = handover.topics
-    if topics is None:
-        return ""
-    more = f" and {len(topics) - 3} more" if topics[3:] else ""
-    return f" (topics {', '.join(topics[:3])}{more})"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from heliograph.config import FlowConfig
 from heliograph.connect.api import ConnectError
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.model import PartitionEvent, PartitionState
 from heliograph.rest import schemas
 from heliograph.rest.flow_stream import FlowStream
@@ -293,10 +294,13 @@ class _OwnRoutes:
             except KeyError:
                 raise ConnectError(404, f"Flow {flow.flow} not found") from None
             about = {"why": _why(call)} if word == "pause" else {}
-            if topics:
-                getattr(supervisor, f"{word}_topics")(*topics, **about)
-            else:
-                getattr(supervisor, word)(*parts, **about)
+            try:
+                if topics:
+                    getattr(supervisor, f"{word}_topics")(*topics, **about)
+                else:
+                    getattr(supervisor, word)(*parts, **about)
+            except HandoverRefused as refused:
+                raise ConnectError(409, str(refused)) from None
             self._latest.forget()
             what = {"topics": topics} if topics else {"parts": parts or list(flow.parts)}
             return Answer({"flow": flow.flow, **what}, 202)

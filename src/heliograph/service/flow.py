@@ -22,6 +22,7 @@ from heliograph.control.contexts import flow_context
 from heliograph.control.topics import internal as internal_topics
 from heliograph.control.topics.refresh import TargetTopic, TopicPlan, TopicRefresh
 from heliograph.errors import ConfigError, StartError
+from heliograph.failover.open_handovers import OpenHandovers
 from heliograph.ledger.codec import Signature
 from heliograph.ledger.flow_ledger import FlowLedger
 from heliograph.ledger.follower import LedgerFollower
@@ -144,6 +145,8 @@ class FlowRuntime:
         self._ordered = ordered
         #: What operators hold through the ledger, read with the claims; None before `open`.
         self.orders: Holds | None = None
+        #: Handovers that were begun and not ended; read with ``orders``.
+        self.open_handovers: OpenHandovers | None = None
         self._clients: dict[tuple[object, ...], ClusterClient] = {}
         self._making = threading.Lock()
         self._target: ClusterClient | None = None
@@ -308,6 +311,7 @@ class FlowRuntime:
                 follower = self.ledger.store.follower
                 self._registry = Registry(follower, self._scope)
                 self.orders = Holds(follower, self._scope)
+                self.open_handovers = OpenHandovers(follower, self._scope)
             self._registry.refresh()
         except WireError as error:
             raise StartError("flow.observe", f"flow {self.name}: {error}") from error
@@ -354,7 +358,7 @@ class FlowRuntime:
         self.claim = self.context = self._source = self._refresh = self._take_over = None
         self.reverse = None
         self.guards = {}
-        self.orders = None
+        self.orders = self.open_handovers = None
         self._ledger = None
         self._topics_made = False
 
@@ -387,6 +391,7 @@ class FlowRuntime:
         registry = Registry(follower, self._scope)
         # Read as often as claims are, whatever else the flow does.
         self.orders = Holds(follower, self._scope, self._ordered)
+        self.open_handovers = OpenHandovers(follower, self._scope)
         lease_seconds = float(self.config.lease_seconds)
         claim = FlowClaim(
             self.name, client, registry, lease_seconds, self._tell_changed, self._silent,

@@ -25,6 +25,7 @@ from heliograph.config import FlowConfig
 from heliograph.control.scheduler import Scheduler
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.errors import HeliographError, StartError
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.ledger.holds import Restart, Resting, Subject
 from heliograph.service.copying import Copying
 from heliograph.service.events import FlowEvent
@@ -138,9 +139,14 @@ class FlowSupervisor:
         self._want(parts, wanted=False, why=why)
 
     def resume(self, *parts: str) -> None:
-        """Let parts go on, all by default; what is held of them through the ledger is lifted."""
+        """Let parts go on, all by default; what is held of them through the ledger is lifted.
+
+        Raises HandoverRefused if the flow is being handed over.
+        """
+        subjects = {Subject.part(part) for part in parts or tuple(self._parts)}
+        self.refuse_to_resume(subjects)
         with self._changed:
-            self._lift |= {Subject.part(part) for part in parts or tuple(self._parts)}
+            self._lift |= subjects
         self._want(parts, wanted=True)
 
     def pause_topics(self, *topics: str, why: str = "") -> None:
@@ -150,12 +156,26 @@ class FlowSupervisor:
             self._wake()
 
     def resume_topics(self, *topics: str) -> None:
-        """Let source topics go on; what is held of them through the ledger is lifted."""
+        """Let source topics go on; what is held of them through the ledger is lifted.
+
+        Raises HandoverRefused if they are being handed over.
+        """
+        self.refuse_to_resume([Subject.topic(topic) for topic in topics])
         with self._changed:
             paused = self._paused_topics.items()
             self._paused_topics = {topic: why for topic, why in paused if topic not in topics}
             self._lift |= {Subject.topic(topic) for topic in topics}
             self._wake()
+
+    def refuse_to_resume(self, subjects: Collection[Subject] = ()) -> None:
+        """Raise HandoverRefused if somebody hands over what is to go on; all parts by default.
+
+        As of the last reading of the ledger: it is looked at again before anything is lifted.
+        """
+        runtime = self._session.runtime
+        if runtime is not None and runtime.open_handovers is not None:
+            subjects = subjects or [Subject.part(part) for part in tuple(self._parts)]
+            runtime.open_handovers.refuse_to_resume(self.config.flow, subjects)
 
     def _want(self, parts: tuple[str, ...], *, wanted: bool, why: str = "") -> None:
         with self._changed:
@@ -431,6 +451,8 @@ class FlowSupervisor:
         if not lift or runtime is None or runtime.orders is None:
             return
         try:
+            runtime.orders.refresh()
+            self.refuse_to_resume(lift)
             started = self.config.standby and not runtime.orders.started
             if started:
                 runtime.orders.start(str(this_process().host))
@@ -440,6 +462,9 @@ class FlowSupervisor:
             self._retry_at = time.time() + _RETRY_SECONDS
             log.warning("%s: what is held cannot be lifted yet: %s", self.name, error)
             return
+        except HandoverRefused as refused:
+            # It was resumed while it could not be known yet that it is being handed over.
+            self._say("not-resumed", str(refused.args[0]), level=logging.WARNING)
         with self._changed:
             self._lift -= lift
 

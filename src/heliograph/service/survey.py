@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from heliograph.claims.log import Claim, Standing
 from heliograph.claims.process_identity import is_gone, this_process
 from heliograph.config import FlowConfig
 from heliograph.errors import HeliographError, StartError
-from heliograph.ledger.holds import Holds
+from heliograph.ledger.holds import Holds, Subject
 from heliograph.model import PartitionState
 from heliograph.policy import ledger_topic
 from heliograph.service.events import Event, EventBus
@@ -78,6 +78,13 @@ class FlowSurvey:
     def orders(self) -> Holds | None:
         """What is held of the flow, and a way to hold and lift; None if it has no ledger."""
         return self._runtime.orders
+
+    def refuse_to_resume(self, subjects: Collection[Subject]) -> None:
+        """Raise HandoverRefused if somebody hands over what is to go on; reads the ledger."""
+        handovers = self._runtime.open_handovers
+        if self._runtime.orders is not None and handovers is not None:
+            self._runtime.orders.refresh()
+            handovers.refuse_to_resume(self.config.flow, subjects)
 
     def find_owner(self) -> None:
         """Read who has the flow, from the target alone; raises StartError."""

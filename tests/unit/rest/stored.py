@@ -28,6 +28,7 @@ from heliograph.connect.records import (
     topic_entry,
 )
 from heliograph.connect.worker_config import WorkerConfig
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.mm2.connect_json import encode_json
 from heliograph.model import PartitionState
 from heliograph.service.events import EventBus, FlowEvent
@@ -116,11 +117,17 @@ class StoredWorker:
         self.config = WorkerConfig.from_mapping(WORKER | keys)
         self.storage = MemoryStorage()
         self.told = []
+        #: Connectors whose flow is being handed over.
+        self.handed_over = set()
         storage: Any = self.storage
         self.herder = ConnectHerder(
             self.config, storage, lambda: (200, "healthy", "ready"), Loggers(),
-            self.told.append,
+            self.told.append, self._refuse_to_resume,
         )  # fmt: skip
+
+    def _refuse_to_resume(self, name):
+        if name in self.handed_over:
+            raise HandoverRefused("handover.open", f"{name} must not go on now", "end it")
 
     def seed(self):
         """Connectors of all kinds and states, nothing else."""

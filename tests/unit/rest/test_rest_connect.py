@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from serving import CLASS, ScriptedHerder, serving
+from stored import StoredWorker
 
 from heliograph.connect.api import ConnectError, Initial
 from heliograph.errors import WireError
@@ -435,3 +436,16 @@ def test_nothing_is_measured_for_others(monkeypatch, caplog):
     with serving() as ask:
         assert ask.get("/").status == 200
     assert "telemetry" not in caplog.text
+
+
+def test_a_connector_whose_flow_is_being_handed_over_is_not_resumed():
+    worker = StoredWorker()
+    worker.seed()
+    worker.handed_over.add("C")
+    with pytest.raises(ConnectError, match="C must not go on now") as caught:
+        worker.herder.set_target("C", Initial.RUNNING)
+    assert caught.value.status == 409
+    assert not worker.told
+    worker.herder.set_target("C", Initial.PAUSED)
+    worker.handed_over.clear()
+    worker.herder.set_target("C", Initial.RUNNING)
