@@ -10,13 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from heliograph.cli.flows import Command
 from heliograph.connect.loggers import Loggers
-from heliograph.spark.session import SparkLog
+
+if TYPE_CHECKING:
+    from heliograph.spark.session import SparkLog
 
 __all__ = ["LogSettings", "log_options", "more_on_signal"]
 
@@ -56,6 +58,9 @@ class LogSettings:
     @property
     def spark(self) -> SparkLog:
         """Where Spark logs: beside the file, if there is one."""
+        # Commands that do not mirror import this module, too.
+        from heliograph.spark.session import SparkLog  # noqa: PLC0415
+
         beside = self.file.with_name(f"{self.file.name}.spark") if self.file is not None else None
         return SparkLog(self.spark_level, beside)
 

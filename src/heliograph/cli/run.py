@@ -20,10 +20,10 @@ from heliograph.config import MirrorMakerConfig, load
 from heliograph.connect.loggers import Loggers
 from heliograph.errors import HeliographError
 from heliograph.jvm.java import find_java
-from heliograph.service.mirror import Mirror
 
 if TYPE_CHECKING:
     from heliograph.rest.server import RestServer
+    from heliograph.service.mirror import Mirror
 
 #: How often ``--watch`` looks at the file, and signals are noticed at the latest.
 _WATCH_SECONDS = 1.0
@@ -85,6 +85,9 @@ def run_command(
     config = source.load()
     if any(f.enabled for f in config.flows):
         find_java()
+    # Its modules take half a second to import. A file with errors is refused sooner.
+    from heliograph.service.mirror import Mirror  # noqa: PLC0415
+
     mirror = Mirror(config, master, once=once, spark_log=log.spark)
     loggers = Loggers(mirror)
     more_on_signal(loggers)

@@ -12,11 +12,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.connect.api import ConnectError
 from heliograph.control.workers import WORKERS
-from heliograph.service.mirror import Mirror
+
+if TYPE_CHECKING:
+    # Every command imports this module, and few of them mirror.
+    from heliograph.service.mirror import Mirror
 
 __all__ = ["Loggers"]
 

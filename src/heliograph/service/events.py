@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from heliograph.model import PartitionEvent
-from heliograph.service.states import RECOVERED
 from heliograph.units import duration
 
 __all__ = [
+    "RECOVERED",
     "EngineEvent",
     "Event",
     "EventBus",
@@ -40,6 +40,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+#: The event of a partition that has failed or stalled, and is mirrored again: good news.
+RECOVERED = "partition.recovered"
 #: How many events are kept for those who ask later.
 _HISTORY = 1000
 #: Live reports and receipts tell the same: of so many the second is recognised.

@@ -18,18 +18,18 @@ from dataclasses import dataclass, replace
 
 from heliograph.copy.lease_report import LeaseReport
 from heliograph.model import PartitionEvent, PartitionReport, PartitionState, TopicPartition
+from heliograph.service.events import RECOVERED
 from heliograph.units import duration, moment
 
 __all__ = [
     "FAILED",
-    "RECOVERED",
     "STALLED",
     "FlowStates",
     "Measured",
 ]
 
 #: Codes of the events that are made here.
-FAILED, STALLED, RECOVERED = "partition.failed", "partition.stalled", "partition.recovered"
+FAILED, STALLED = "partition.failed", "partition.stalled"
 
 #: Transactions that end sooner than this are not worth a word.
 _TRANSACTION_SECONDS = 5.0

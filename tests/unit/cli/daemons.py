@@ -14,6 +14,7 @@ from typing import Any
 from heliograph import cli
 from heliograph.cli import run
 from heliograph.errors import StartError
+from heliograph.service import mirror
 from heliograph.service.events import EventBus
 from heliograph.service.pulse import Pulse
 from heliograph.service.snapshot import MirrorSnapshot
@@ -40,9 +41,10 @@ class IdleMirror:
 
 def main() -> None:
     what = sys.argv.pop(1)
-    replaced: Any = run
+    replaced: Any = mirror
     replaced.Mirror = lambda *_, **__: IdleMirror(what)
-    replaced.find_java = lambda: None
+    command: Any = run
+    command.find_java = lambda: None
     cli.main()
 
 

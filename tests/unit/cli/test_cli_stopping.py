@@ -15,6 +15,7 @@ import pytest
 
 from heliograph import cli
 from heliograph.cli import run
+from heliograph.service import mirror as mirror_module
 from heliograph.service.events import EventBus
 from heliograph.service.pulse import Pulse
 from heliograph.service.snapshot import MirrorSnapshot
@@ -104,9 +105,10 @@ def _run(file: Path, output: Path, mirror: SignalledMirror) -> None:
     for descriptor in (1, 2):
         os.dup2(written, descriptor)
     sys.stdout, sys.stderr = (os.fdopen(n, "w", closefd=False) for n in (1, 2))
-    replaced: Any = run
+    replaced: Any = mirror_module
     replaced.Mirror = lambda *_, **__: mirror
-    replaced.find_java = lambda: None
+    command: Any = run
+    command.find_java = lambda: None
     sys.argv = ["heliograph", "run", str(file), "--once", "-o", "plain"]
     cli.main()
 
