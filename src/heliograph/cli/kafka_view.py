@@ -25,10 +25,9 @@ from heliograph.rest.own_routes import Commands, Mirrored, event_json, own_route
 from heliograph.rest.routing import Call, Route
 from heliograph.rest.settings import Role
 from heliograph.rest.streams import EventStreams
-from heliograph.service.events import Event, EventBus, FlowEvent
+from heliograph.service.events import RECOVERED, Event, EventBus, FlowEvent
 from heliograph.service.history import History
 from heliograph.service.snapshot import FlowSnapshot, MirrorSnapshot
-from heliograph.service.states import RECOVERED
 from heliograph.service.survey import FlowSurvey
 from heliograph.units import moment
 
