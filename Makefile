@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help install tools demo test chaos soak story lint audit bench measure docs screenshots dist pins clean
+.PHONY: help install tools demo test chaos soak story lint audit bench canary measure docs screenshots dist pins clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ docs: install  ## Write the generated reference pages
 
 screenshots: install  ## Pictures of the dashboard in docs/screenshots; needs chromium and chromium-driver
 	$(BIN)/python tests/browser/screenshots.py
+
+canary: install  ## Does the canary say what records take? Also over a delayed and a cut link; 6 minutes
+	PYTHONPATH=tests/chaos $(BIN)/python -m benchmarks.canary --output=benchmarks/results/canary.md $(CANARY_OPTIONS)
 
 measure: install  ## What an open dashboard costs, with 10,000 partitions: on a quiet machine; needs a browser
 	PYTHONPATH=. $(BIN)/python tests/browser/measure.py --output benchmarks/results/dashboard.md $(MEASURE_OPTIONS)

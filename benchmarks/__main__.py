@@ -19,7 +19,6 @@ from rich.console import Console
 
 from benchmarks import catch_up, chart, latency, machine, many
 from benchmarks.bench import SOURCE, Bench, MeasureError
-from benchmarks.canary import CANARY
 from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.figures import SCENARIOS, Results
 from benchmarks.neighbours import DISTURBING_PERCENT, Neighbours
@@ -39,7 +38,7 @@ _BROKER = {"log.segment.delete.delay.ms": "1000"}
 _SOURCE_BROKER = {"log.cleaner.backoff.ms": "1000"}
 # Ends one measurement, not the others.
 _FAILURES = (MeasureError, LabError, WireError, KafkaException, subprocess.SubprocessError)
-_MIRRORS = {**CONTENDERS, WATCHED.key: WATCHED, CANARY.key: CANARY}
+_MIRRORS = {**CONTENDERS, WATCHED.key: WATCHED}
 
 Measure = Callable[[Contender], dict[str, float]]
 
@@ -69,7 +68,7 @@ def _words(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, 
     default=",".join(CONTENDERS),
     show_default=True,
     callback=_words(tuple(_MIRRORS)),
-    help=f"What to measure; also: {WATCHED.key}, {CANARY.key}.",
+    help=f"What to measure; also: {WATCHED.key}.",
 )
 @click.option("--repeat", default=1, show_default=True, help="Runs of each; the median counts.")
 @click.option("--folder", type=click.Path(path_type=Path), help="For brokers and logs; kept.")
