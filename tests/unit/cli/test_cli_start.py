@@ -54,6 +54,16 @@ def test_help_imports_nothing_heavy():
     assert "loaded: []" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command", ["status", "top", "run"])
+def test_a_command_imports_the_mirror_only_when_it_mirrors(command):
+    code = (
+        f"import sys\nimport heliograph.cli.{command}\n"
+        "print([m for m in ('heliograph.service.mirror', 'numpy') if m in sys.modules])"
+    )
+    done = run(code=code)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
 def test_version():
     done = run("--version")
     assert (done.returncode, done.stdout.split(",")[0]) == (0, "heliograph")
