@@ -3,11 +3,10 @@
 import pytest
 from mirror_process import wait_for
 
-from bad_day import BadDay, failover_killed_after, heliograph, number
+from bad_day import BadDay, failovers_killed_after, heliograph, number
 from heliograph.failover.failover import STEPS
 from heliograph.model import TopicPartition
 
-GROUPS, PARTITIONS = 50, 20
 #: A thread of the load ends with the brokers that it writes to.
 dying_load = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -16,9 +15,19 @@ def failover(day, to, *args, check=True):
     return heliograph("failover", day.config, "--to", to, "--yes", "-o", "json", *args, check=check)
 
 
+def lost(report):
+    """The records of each partition that a report names."""
+    return {p["partition"]: p["records"] for p in report["rpo"]["partitions"]}
+
+
 @dying_load
-def test_groups_go_on_exactly_and_failback_settles_what_each_side_has(module_lab_factory, tmp_path):
-    topics = {"orders": PARTITIONS, "payments": 2, "clicks": 2}
+@pytest.mark.parametrize(
+    ("groups", "partitions"), [(12, 6), pytest.param(50, 20, marks=pytest.mark.full)]
+)
+def test_groups_go_on_exactly_and_failback_settles_what_each_side_has(
+    module_lab_factory, tmp_path, groups, partitions
+):
+    topics = {"orders": partitions, "payments": 2, "clicks": 2}
     day = BadDay(module_lab_factory(), tmp_path, topics)
     others = [TopicPartition(t, i) for t in ("payments", "clicks") for i in range(2)]
     try:
@@ -27,21 +36,20 @@ def test_groups_go_on_exactly_and_failback_settles_what_each_side_has(module_lab
             day.await_mirrored(p.topic, 0)
         day.load.start()
         day.await_mirrored("orders", 500)
-        before = day.some_groups(GROUPS, "orders", 500)
+        before = day.some_groups(groups, "orders", 500)
         day.commit(day.a, before)
         day.await_checkpoints(day.b, "A", before)
         day.await_mirrored("payments", 100)
         day.await_mirrored("clicks", 100)
 
         # The source dies under load. The command is killed after each of its steps.
-        day.kill(day.a)
-        for step in STEPS:
-            failover_killed_after(day.config, "B", step)
+        day.kill_source_with_a_tail()
+        failovers_killed_after(day.config, "B", STEPS)
         _, report = failover(day, "B")
         # The numbers of the records say where each group has to go on.
         assert report["source"]["answers"] is False
         assert [g["group"] for g in report["groups"] if not g["moved"]] == []
-        assert len(report["groups"]) == GROUPS
+        assert len(report["groups"]) == groups
         there = day.committed(day.b, list(before))
         for p in day.of("orders"):
             records = day.records(day.b, p)
@@ -56,10 +64,20 @@ def test_groups_go_on_exactly_and_failback_settles_what_each_side_has(module_lab
         # The source is back: now it says exactly what was lost, and the mirror stays out.
         day.start(day.a)
         everything = [p for t in topics for p in day.of(t)]
-        beyond = sum(len(day.records(day.a, p)) - len(day.records(day.b, p)) for p in everything)
+        on_disk = {p: n for t in topics for p, n in day.lead(t).items()}
+        assert on_disk.keys() == {str(p) for p in day.of("orders")}
         _, exact = failover(day, "B")
-        assert exact["rpo"]["exact"] and exact["rpo"]["records"] == beyond
-        assert not report["rpo"]["records"] or report["rpo"]["records"] <= beyond
+        assert exact["rpo"]["exact"] and lost(exact) == on_disk
+        beyond = sum(on_disk.values())
+        assert exact["rpo"]["records"] == beyond
+        # The first report knew what the mirror had known, and said that there may be more.
+        known = lost(report)
+        assert not report["rpo"]["exact"]
+        assert "what the source took after that is not known" in report["rpo"]["text"]
+        assert all(records <= on_disk[p] for p, records in known.items()), (known, on_disk)
+        assert exact["rpo"]["as_of"] > report["rpo"]["as_of"]
+        # The mirror that rests looks on, and says so.
+        wait_for(lambda: "[flow.diverged]" in day.log.read_text(), 120, "that A has more is told")
 
         # Both sides are written to; groups go on on B.
         for p in (TopicPartition("orders", 0), *others):
