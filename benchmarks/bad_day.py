@@ -1,10 +1,17 @@
-"""How long does a failover take? ``python -m benchmarks.bad_day``.
+"""How long does a failover take, and is what it says true? ``python -m benchmarks.bad_day``.
 
-Two new clusters, a topic of 20 partitions under load, a real mirror, 50 groups. When checkpoints
-know the groups, the source is killed with kill -9 and ``heliograph failover`` is typed. RTO is its
-own figure: from its beginning until the last group was moved. The wall time counts from the kill
-to the end of the command, the start of Python included. Each group's offset on the target is
-checked: the record there is the one that the group would have read next.
+Two new clusters, a topic of 20 partitions, a producer that writes to all of them until its brokers
+are gone, a real mirror, 50 groups. When checkpoints know the groups, the source is killed with kill
+-9 and ``heliograph failover`` is typed. RTO is its own figure: from its beginning until the last
+group was moved. The wall time counts from the kill to the end of the command, the start of Python
+included. Then it is checked:
+
+- Each group's offset on the target: the record there is the one that it would have read next.
+- The source is started again. What its logs have beyond the target's is compared, partition by
+  partition, with what the repeated command says that was lost; the first report, without a source,
+  may know less, and must say so.
+
+Exits with 1 if a check fails, or a failover took longer than 10 s.
 """
 
 from __future__ import annotations
@@ -14,7 +21,10 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +35,7 @@ from benchmarks.bench import MeasureError
 from benchmarks.contenders import HeliographProcess
 from benchmarks.machine import commit
 from heliograph.batch.records import Record, build
+from heliograph.errors import WireError
 from heliograph.lab import Lab
 from heliograph.lab.proof import read_all
 from heliograph.mm2.checkpoints import CheckpointLog
@@ -33,40 +44,69 @@ from heliograph.wire import admin, log
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.groups import Committed, GroupClient
 
-TOPIC, PARTITIONS, GROUPS = "orders", 20, 50
-_FIRST, _PER_BATCH = 1000, 100
+TOPIC = "orders"
+#: Groups stand among the first records. The producer writes a batch to every partition, and pauses.
+_FIRST, _PER_BATCH, _PAUSE_SECONDS = 1000, 100, 0.1
 _CHECKPOINTS = "A.checkpoints.internal"
 _PATIENCE_SECONDS = 180.0
+_LONGEST_SECONDS = 10.0
 _RESULTS = Path(__file__).parent / "results" / "bad-day.md"
+
+_Places = Mapping[str, Mapping[TopicPartition, int]]
+
+
+class _Producer(threading.Thread):
+    """Numbered records to every partition, until the brokers are gone."""
+
+    def __init__(self, settings: ClientSettings, partitions: int) -> None:
+        super().__init__(daemon=True)
+        self._client = ClusterClient(settings, "bad-day-producer", request_timeout=5.0)
+        self._partitions = partitions
+        self._stopping = threading.Event()
+        self.written = 0
+
+    def run(self) -> None:
+        """Write."""
+        while not self._stopping.wait(_PAUSE_SECONDS):
+            now = int(time.time() * 1000)
+            batch = [Record(0, now, None, b"%d" % (self.written + n)) for n in range(_PER_BATCH)]
+            try:
+                for index in range(self._partitions):
+                    log.append(self._client, TopicPartition(TOPIC, index), build(batch))
+            except WireError:
+                return
+            self.written += _PER_BATCH
+
+    def stop(self) -> None:
+        """Returns when nothing is written any more."""
+        self._stopping.set()
+        self.join()
+        self._client.close()
 
 
 class _Pair:
     """Both clusters, as this benchmark talks to them."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.source, self.target = (
-            ClusterClient(ClientSettings(alias, lab[alias].client_properties()), "bad-day")
-            for alias in ("A", "B")
-        )
-        self.written = 0
+    def __init__(self, lab: Lab, groups: int, partitions: int) -> None:
+        self._groups, self._partitions = groups, partitions
+        self.settings = {
+            alias: ClientSettings(alias, lab[alias].client_properties()) for alias in ("A", "B")
+        }
+        self.source, self.target = (ClusterClient(s, "bad-day") for s in self.settings.values())
 
-    def load(self, records: int) -> None:
-        """Numbered records to every partition."""
-        for _ in range(0, records, _PER_BATCH):
-            now = int(time.time() * 1000)
-            batch = [Record(0, now, None, b"%d" % (self.written + n)) for n in range(_PER_BATCH)]
-            for index in range(PARTITIONS):
-                log.append(self.source, TopicPartition(TOPIC, index), build(batch))
-            self.written += _PER_BATCH
+    def close(self) -> None:
+        """Close what was opened."""
+        self.source.close()
+        self.target.close()
 
-    def commit(self) -> dict[str, dict[TopicPartition, int]]:
+    def commit(self) -> _Places:
         """Groups stand somewhere in the first records."""
         dice = random.Random(7)
         wanted = {
             f"group-{n:02}": {
-                TopicPartition(TOPIC, i): dice.randrange(1, _FIRST) for i in range(PARTITIONS)
+                TopicPartition(TOPIC, i): dice.randrange(1, _FIRST) for i in range(self._partitions)
             }
-            for n in range(GROUPS)
+            for n in range(self._groups)
         }
         left = {g: {p: Committed(o) for p, o in offsets.items()} for g, offsets in wanted.items()}
         groups = GroupClient(self.source)
@@ -80,7 +120,7 @@ class _Pair:
         _await(done, "groups have committed")
         return wanted
 
-    def known(self, wanted: dict[str, dict[TopicPartition, int]]) -> bool:
+    def known(self, wanted: _Places) -> bool:
         """Whether the checkpoints on the target know all groups."""
         if _CHECKPOINTS not in self.target.metadata().topics:
             return False
@@ -93,20 +133,37 @@ class _Pair:
             for p, offset in offsets.items()
         )
 
-    def wrong(self, wanted: dict[str, dict[TopicPartition, int]]) -> int:
-        """How many groups are not at the record that they would have read next."""
+    def wrong(self, wanted: _Places) -> int:
+        """How many partitions of groups do not go on at the record that was next."""
         there = GroupClient(self.target).committed(list(wanted)).found
         wrong = 0
-        for index in range(PARTITIONS):
+        for index in range(self._partitions):
             remote = TopicPartition(f"A.{TOPIC}", index)
             values = {r.offset: r.value for r in read_all(self.target, remote)}
             for group, offsets in wanted.items():
-                at = there[group][remote].offset
+                at = there.get(group, {}).get(remote, Committed(-1)).offset
                 wrong += values.get(at) != b"%d" % offsets[TopicPartition(TOPIC, index)]
         return wrong
 
+    def on_disk(self) -> dict[str, int]:
+        """What the source's logs have beyond the target's, by partition; offsets are the same."""
+        here, there = _ends(self.source, TOPIC), _ends(self.target, f"A.{TOPIC}")
+        return {f"{TOPIC}-{p}": n for p in here if (n := here[p] - there[p])}
 
-def _await(condition: Any, what: str) -> None:
+
+def _ends(client: ClusterClient, topic: str) -> dict[int, int]:
+    """Where partitions end; connections to brokers that were killed are made anew."""
+    return client.retry(lambda: _ends_now(client, topic), _PATIENCE_SECONDS)
+
+
+def _ends_now(client: ClusterClient, topic: str) -> dict[int, int]:
+    metadata = client.metadata([topic])
+    partitions = [TopicPartition(topic, i) for i in metadata.topics[topic].partitions]
+    found = admin.list_offsets(client, metadata, partitions, admin.LATEST)
+    return {p.partition: end for p, end in found.items()}
+
+
+def _await(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:
@@ -114,84 +171,154 @@ def _await(condition: Any, what: str) -> None:
         time.sleep(0.2)
 
 
-def _once(folder: Path) -> dict[str, Any]:
-    """One failover, measured."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One failover. ``first`` and ``exact`` are records that were reported as lost."""
+
+    rto: float
+    wall: float
+    steps: Mapping[str, float]
+    wrong: int
+    unmoved: int
+    first: int | None
+    exact: int | None
+    disk: int
+    problems: tuple[str, ...]
+
+
+def _fail_over(path: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "heliograph", "failover", str(path), "--to", "B", "--yes", "-o",
+         "json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if not done.stdout:
+        raise MeasureError(done.stderr)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def _once(folder: Path, groups: int, partitions: int) -> _Run:
+    """One failover, measured and checked."""
     with Lab(folder / "lab") as lab:
-        pair = _Pair(lab)
-        new = admin.NewTopic(TOPIC, PARTITIONS, 1, {})
+        pair = _Pair(lab, groups, partitions)
+        new = admin.NewTopic(TOPIC, partitions, 1, {})
         for error in admin.create_topics(pair.source, [new], 30_000).values():
             raise error
-        path = folder / "mm2.properties"
-        path.write_text(
-            f"clusters = A, B\nA.bootstrap.servers = {lab['A'].bootstrap}\n"
-            f"B.bootstrap.servers = {lab['B'].bootstrap}\nA->B.enabled = true\n"
-            f"A->B.topics = {TOPIC}\nreplication.factor = 1\n"
-            "offset-syncs.topic.replication.factor = 1\nheartbeats.topic.replication.factor = 1\n"
-            "checkpoints.topic.replication.factor = 1\n"
-        )
-        mirror = HeliographProcess(path, folder)
+        _await(lambda: len(_ends(pair.source, TOPIC)) == partitions, "the topic is served")
+        mirror = HeliographProcess(_configured(folder, lab), folder)
+        producer = _Producer(pair.settings["A"], partitions)
+        producer.start()
         mirror.start()
         try:
-            pair.load(_FIRST)
+            _await(lambda: producer.written >= _FIRST, "the first records are written")
             wanted = pair.commit()
             _await(lambda: pair.known(wanted), "checkpoints know the groups")
-            pair.load(5 * _FIRST)
+            if not producer.is_alive():
+                raise MeasureError("the producer has ended before the source did")
             began = time.monotonic()
             for broker in lab["A"].brokers:
                 broker.kill()
-            done = subprocess.run(
-                [sys.executable, "-m", "heliograph", "failover", str(path), "--to", "B", "--yes",
-                 "-o", "json"],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+            report = _fail_over(folder / "mm2.properties")
             wall = time.monotonic() - began
-            if done.returncode:
-                raise MeasureError(done.stderr)
-            report = json.loads(done.stdout)
-            return {
-                "rto": report["rto_seconds"], "wall": wall, "steps": report["steps"],
-                "wrong": pair.wrong(wanted), "groups": len(report["groups"]),
-            }  # fmt: skip
+            wrong = pair.wrong(wanted)
+            lab["A"].start_brokers()
+            lab["A"].wait_ready()
+            _await(lambda: len(_ends(pair.source, TOPIC)) == partitions, "the source is back")
+            disk = pair.on_disk()
+            again = _fail_over(folder / "mm2.properties")
+            return _judged(report, again, disk, wrong, wall)
         finally:
+            producer.stop()
             mirror.stop()
-            pair.source.close()
-            pair.target.close()
+            pair.close()
 
 
-def _table(found: list[dict[str, Any]]) -> str:
-    steps = list(found[0]["steps"])
+def _configured(folder: Path, lab: Lab) -> Path:
+    path = folder / "mm2.properties"
+    path.write_text(
+        f"clusters = A, B\nA.bootstrap.servers = {lab['A'].bootstrap}\n"
+        f"B.bootstrap.servers = {lab['B'].bootstrap}\nA->B.enabled = true\n"
+        f"A->B.topics = {TOPIC}\nreplication.factor = 1\n"
+        "offset-syncs.topic.replication.factor = 1\nheartbeats.topic.replication.factor = 1\n"
+        "checkpoints.topic.replication.factor = 1\n"
+    )
+    return path
+
+
+def _judged(
+    report: dict[str, Any], again: dict[str, Any], disk: dict[str, int], wrong: int, wall: float
+) -> _Run:
+    def lost(told: dict[str, Any]) -> dict[str, int]:
+        return {p["partition"]: p["records"] for p in told["rpo"]["partitions"]}
+
+    unmoved = sum(not group["moved"] for group in report["groups"])
+    problems = []
+    if wall > _LONGEST_SECONDS:
+        problems.append(f"it took {wall:.1f} s from the kill to the command's end")
+    if unmoved or wrong:
+        problems.append(f"{unmoved} groups not moved, {wrong} wrong starts")
+    if not again["rpo"]["exact"] or lost(again) != disk:
+        problems.append(f"lost by the report: {lost(again)}; on the source's disk: {disk}")
+    if report["rpo"]["exact"]:
+        problems.append("the first report calls itself exact, without a source")
+    if any(records > disk.get(p, 0) for p, records in lost(report).items()):
+        problems.append(f"the first report names {lost(report)}, the disk has {disk}")
+    return _Run(
+        report["rto_seconds"], wall, report["steps"], wrong, unmoved, report["rpo"]["records"],
+        again["rpo"]["records"], sum(disk.values()), tuple(problems),
+    )  # fmt: skip
+
+
+def _table(found: list[_Run], groups: int, partitions: int) -> str:
+    steps = list(found[0].steps)
     lines = [
-        "# Failover: how long it takes", "",
+        "# Failover: how long it takes, and what is lost", "",
         f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, commit {commit()},"
-        f" `python -m benchmarks.bad_day --runs {len(found)}`. {GROUPS} groups of {PARTITIONS}"
-        " partitions, the source killed with kill -9, a mirror that runs. Seconds.", "",
+        f" `python -m benchmarks.bad_day --runs {len(found)} --groups {groups} --partitions"
+        f" {partitions}`. A producer writes {_PER_BATCH / _PAUSE_SECONDS:,.0f} records a second to"
+        " each partition, if the machine lets it, until the source is killed with kill -9; a mirror"
+        " runs. Seconds.", "",
         f"| run | RTO | {' | '.join(steps)} | from the kill to the command's end | wrong starts |",
         f"|---|{'---:|' * (len(steps) + 3)}",
     ]  # fmt: skip
     for number, run in enumerate(found, 1):
-        cells = [f"{run['steps'][s]:.2f}" for s in steps]
+        cells = [f"{run.steps[s]:.2f}" for s in steps]
         lines.append(
-            f"| {number} | {run['rto']:.2f} | {' | '.join(cells)} | {run['wall']:.2f}"
-            f" | {run['wrong']} |"
+            f"| {number} | {run.rto:.2f} | {' | '.join(cells)} | {run.wall:.2f} | {run.wrong} |"
         )
-    lines += ["", f"Median RTO: {median(run['rto'] for run in found):.2f} s"]
+    lines += [
+        "", "Records lost: what the first report knew without the source (and said that there may"
+        " be more), what the repeated command says when the source is back, and what the source's"
+        " disk has beyond the target.", "",
+        "| run | first report | repeated, exact | on the disk |", "|---|---:|---:|---:|",
+    ]  # fmt: skip
+    for number, run in enumerate(found, 1):
+        first = "not known" if run.first is None else f"{run.first:,}"
+        lines.append(f"| {number} | {first} | {run.exact:,} | {run.disk:,} |")
+    problems = [f"run {n}: {text}" for n, run in enumerate(found, 1) for text in run.problems]
+    lines += ["", f"Median RTO: {median(run.rto for run in found):.2f} s", ""]
+    lines += [f"- Failed: {text}" for text in problems] or ["All checks passed."]
     return "\n".join(lines) + "\n"
 
 
 @click.command()
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option("--groups", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--partitions", default=20, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--output", is_flag=True, help=f"Write {_RESULTS.name}, too.")
-def main(runs: int, output: bool) -> None:
+def main(runs: int, groups: int, partitions: int, output: bool) -> None:
     """Measure failovers, one after the other, each on new clusters."""
     found = []
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(_once(Path(folder)))
-        click.echo(json.dumps(found[-1]), err=True)
-    table = _table(found)
+            found.append(_once(Path(folder), groups, partitions))
+        click.echo(f"{found[-1]}", err=True)
+    table = _table(found, groups, partitions)
     click.echo(table)
     if output:
         _RESULTS.write_text(table, "utf-8")
+    sys.exit(1 if any(run.problems for run in found) else 0)
 
 
 if __name__ == "__main__":
