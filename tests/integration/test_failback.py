@@ -144,3 +144,33 @@ def killed_and_repeated(both, where, calls):
     assert (report.kept, report.exported) == (8 + 4, 7 + 4)
     assert report.rebuilt == tuple(sorted(map(both.name, ("click", "odd", "pay"))))
     assert_the_end(both)
+
+
+def test_there_and_back_and_there_again_nothing_is_taken_for_what_it_is_not(both):
+    """Each side holds what came from the other: that is not its own, and never doubled."""
+    both.write(both.here, "ord", *numbered("old", 5))
+    both.copy(both.flow, "ord")
+    both.fail_over()
+    both.write(both.here, "ord", "lost0")
+    both.write(both.there, "ord", *numbered("b", 3))
+    both.fail_back({"*": KEEP})
+    both.copy(both.back, "ord")
+    both.write(both.there, "ord", "b3", "b4")
+    # B fails, with two records that A does not have; clients go on at A.
+    both.fail_over(both.back)
+    both.write(both.here, "ord", *numbered("a", 4))
+    again = both.plan(flow=both.back, reverse=both.flow)
+    [p] = again.parted
+    assert (p.here.records, p.there.records) == (2, 4)
+    both.fail_back({"*": KEEP}, flow=both.back, reverse=both.flow)
+    # And A once more, before anything was copied. Its log ends with what B has brought.
+    assert both.rows(both.here, "ord")[-2:] == ["b3", "b4"]
+    both.fail_over()
+    both.write(both.here, "ord", "stray")
+    both.write(both.there, "ord", "own")
+    [p] = both.plan().parted
+    assert (p.here.records, p.there.records) == (4 + 1, 1)
+    both.fail_back({"*": KEEP})
+    both.copy(both.back, "ord")
+    both.assert_same_on_both_sides("ord")
+    assert len(both.rows(both.here, "ord")) == 5 + 1 + 5 + 4 + 2

@@ -17,6 +17,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 from heliograph.config import FlowConfig
@@ -260,9 +261,16 @@ class Failback:
                 f" {flow.source}' brings clients back", standby=True,
             )  # fmt: skip
             self._side.refresh()
+            self._settle_cuts(plan)
             if topics is None:
                 self._side.holds.lift([Subject.part("heartbeats")])
             done(f"{counted(len(begins), 'partition')}; {flow} stands by")
+
+    def _settle_cuts(self, plan: FailbackPlan) -> None:
+        """The other direction goes on from these cuts: a later failover cuts anew."""
+        cuts = self._side.handovers.cuts
+        topics = {p.topic for p in self._look.cuts(self._side.mirrored(), plan.failover)}
+        self._side.handovers.cut({topic: replace(cuts[topic], held_ms=0) for topic in topics})
 
     def _begins(self, plan: FailbackPlan) -> dict[TopicPartition, int]:
         """Where the reverse flow begins: behind the cut, or where retention has left the log.
