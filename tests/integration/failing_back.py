@@ -98,11 +98,10 @@ class Standby:
             f for f in load(self.path).flows if (f.flow.source, f.flow.target) == (source, target)
         )
 
-    def but(self, flow, **keys):
-        """One of both configurations with other keys; dots are underscores."""
+    def but(self, flow, *lines):
+        """One of both configurations with other keys."""
         path = self.path.with_name(f"{uuid.uuid4().hex}.properties")
-        more = [f"{key.replace('_', '.')} = {value}" for key, value in keys.items()]
-        path.write_text("\n".join([self.path.read_text(), *more]))
+        path.write_text("\n".join([self.path.read_text(), *lines]))
         return next(f for f in load(path).flows if f.flow == flow.flow)
 
     # -- topics and records -------------------------------------------------------------------

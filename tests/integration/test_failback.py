@@ -174,3 +174,26 @@ def test_there_and_back_and_there_again_nothing_is_taken_for_what_it_is_not(both
     both.copy(both.back, "ord")
     both.assert_same_on_both_sides("ord")
     assert len(both.rows(both.here, "ord")) == 5 + 1 + 5 + 4 + 2
+
+
+def test_topics_that_the_old_source_has_lost_are_made_anew(both):
+    for topic in ("ord", "pay"):
+        both.write(both.here, topic, *numbered("old", 3))
+    both.copy(both.flow, "ord", "pay")
+    both.fail_over()
+    for topic in ("ord", "pay"):
+        both.write(both.there, topic, "own")
+        both.delete(both.here, topic)
+    both.create(both.here, "ord")
+    both.write(both.here, "ord", "another")
+    refusals = both.plan({"*": KEEP}).refusals
+    assert [r.code for r in refusals] == ["failback.must-rebuild"] * 2
+    assert f"{both.p('ord')} on {both.a} cannot be kept: it was created anew" in str(refusals[0])
+    assert f"{both.p('pay')} on {both.a} cannot be kept: it is gone" in str(refusals[1])
+    assert f"--unmirrored '{both.name('pay')}=rebuild'" in refusals[1].hint
+    report = both.fail_back({both.name("ord"): EXPORT, both.name("pay"): REBUILD})
+    assert (report.exported, report.plan.totals) == (1, Totals(1, 2))
+    both.copy(both.back, "ord", "pay")
+    for topic in ("ord", "pay"):
+        assert both.rows(both.here, topic) == [*numbered("old", 3), "own"]
+    assert both.exported() == [("ord", 0, "another")]

@@ -324,6 +324,9 @@ def test_topics_are_promoted_one_by_one(day):
         with Failback(day.config, reverse, FailbackWish(), lambda _: None) as failback:
             plan = failback.plan()
         assert {p.source.topic for p in plan.parted} == {CLICKS, ORDERS}
+        # If only they had the same names on B.
+        assert [r.code for r in plan.refusals] == ["failback.renamed"]
+        assert "A.clicks is a copy of clicks" in str(plan.refusals[0])
         parted = cuts[CLICKS].partitions[0]
     # Clients of B go on; then the rest of A is lost, and what B has of its own stays its own.
     p = TopicPartition(CLICKS, 0)

@@ -31,6 +31,7 @@ from heliograph.failover.failback_plan import (
     SavedPlan,
     Totals,
 )
+from heliograph.failover.refusals import raise_refused
 from heliograph.failover.unmirrored import Choice
 from heliograph.shown import shown
 from heliograph.units import counted, moment
@@ -108,9 +109,9 @@ def failback_command(
             echo_document(failback_plan_json(plan), output)
         if save_plan is not None and output == "table":
             click.echo(f"the plan is in {save_plan}")
-        for refusal in plan.refusals:
-            if save_plan is None or refusal.code != "failback.unmirrored":
-                raise refusal
+        # The saved plan is where choices are filled in.
+        raise_refused([r for r in plan.refusals
+                       if save_plan is None or r.code != "failback.unmirrored"])  # fmt: skip
         if dry_run or save_plan is not None:
             return
         if plan.is_done:

@@ -22,11 +22,13 @@ from typing import Self
 
 from heliograph.config import FlowConfig
 from heliograph.control.moves import set_positions
+from heliograph.control.topics import internal as internal_topics
 from heliograph.failover.exporting import export_tails, export_topic
 from heliograph.failover.failback_look import FailbackLook, failback_parts
 from heliograph.failover.failback_plan import FailbackPlan, FailbackReport, FailbackWish
-from heliograph.failover.lock import Lock, both_at_a_time
-from heliograph.failover.refusals import HandoverFailed, HandoverRefused
+from heliograph.failover.lock import Lock
+from heliograph.failover.pair import both_at_a_time
+from heliograph.failover.refusals import HandoverFailed, HandoverRefused, raise_refused
 from heliograph.failover.source_side import see_source
 from heliograph.failover.steps import Steps, Tell
 from heliograph.failover.target_side import TargetSide
@@ -84,8 +86,7 @@ class Failback:
         self._side.open()
         with both_at_a_time(self._config, self._reverse) as lock:
             plan = self.plan()
-            for refusal in plan.refusals:
-                raise refusal
+            raise_refused(plan.refusals)
             if plan.before is not None and plan.is_done:
                 return self._report(plan, plan.before, {}, {}, repeated=True)
             if self._reverse is None:
@@ -252,6 +253,8 @@ class Failback:
         with steps.step("turn", f"{reverse.flow} begins where the logs were cut") as done:
             steps.require_lock()
             begins = self._begins(plan)
+            # There may be nothing to set, and no mirror that has ever looked after that flow.
+            internal_topics.ensure(reverse, self._side.client, self._source)
             set_positions(reverse, self._side.client, self._source, begins)
             topics = steps.handover.topics
             self._side.holds.hold(

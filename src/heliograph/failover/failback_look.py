@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
 from heliograph.config import FlowConfig
 from heliograph.failover.brought import Copies, brought
 from heliograph.failover.divergence import Parted, compare_logs, never_begun
 from heliograph.failover.failback_plan import FailbackPlan, FailbackWish, Totals
+from heliograph.failover.pair import other_direction, refusal_of_open
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.source_side import see_source
 from heliograph.failover.target_side import Mirrored, TargetSide
@@ -75,9 +76,9 @@ class FailbackLook:
         mirrored = self.side.mirrored()
         cuts = self.cuts(mirrored, failover)
         self._require_source()
-        with self._other_direction() as back:
+        with other_direction(self.reverse) as back:
             parted = self._compare(mirrored, cuts, failover, back)
-            other = back.handovers.last if back is not None else None
+            being_done = refusal_of_open(back, failover.began_ms)
         totals = Totals(*facts["totals"]) if "totals" in facts else _totals(parted)
         topics = {p.source.topic for p in parted if p.here.records or p.must_rebuild}
         topics |= {u.source.topic for u in noted}
@@ -91,7 +92,8 @@ class FailbackLook:
         plan = FailbackPlan(
             flow, failover, before, tuple(parted), choices, tuple(merged(known, now)), totals
         )
-        return replace(plan, refusals=(*self._open_there(plan, other), *self._against(plan)))
+        refusals = [being_done] if being_done is not None else []
+        return replace(plan, refusals=(*refusals, *self._against(plan)))
 
     def _choice(self, topic: str, facts: Mapping[str, dict[str, str]]) -> Choice | None:
         """What counts is what was said when the settling was begun."""
@@ -166,18 +168,6 @@ class FailbackLook:
 
     # -- both logs ----------------------------------------------------------------------------
 
-    @contextmanager
-    def _other_direction(self) -> Iterator[TargetSide | None]:
-        """The other direction as its ledger on the source tells of it; None if there is none."""
-        if self.reverse is None:
-            yield None
-            return
-        with TargetSide(self.reverse) as back:
-            there = back.topic in self.source.metadata([back.topic]).topics
-            if there:
-                back.open()
-            yield back if there else None
-
     def _compare(
         self,
         mirrored: Mirrored,
@@ -223,18 +213,6 @@ class FailbackLook:
         return brought(back, pairs)
 
     # -- what speaks against it ---------------------------------------------------------------
-
-    def _open_there(self, plan: FailbackPlan, other: Handover | None) -> Iterator[HandoverRefused]:
-        """Whether the other direction is being handed over; what is older has been overtaken."""
-        if other is None or not other.open or other.began_ms < plan.failover.began_ms:
-            return
-        flow = self._config.flow
-        yield HandoverRefused(
-            "handover.open",
-            f"a {other.kind} of flow {flow.target}->{flow.source}, begun by {other.by} at"
-            f" {moment(other.began_ms / 1000)}, was not ended",
-            f"the same 'heliograph {other.kind}' goes on with it",
-        )
 
     def _against(self, plan: FailbackPlan) -> Iterator[HandoverRefused]:
         flow, reverse = self._config.flow, self.reverse

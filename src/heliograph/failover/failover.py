@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import islice
 
@@ -37,6 +37,7 @@ from heliograph.failover.failover_values import (
 )
 from heliograph.failover.fence import Fence
 from heliograph.failover.lock import Lock, one_at_a_time
+from heliograph.failover.pair import nobody_the_other_way
 from heliograph.failover.refusals import HandoverFailed, HandoverRefused, raise_refused
 from heliograph.failover.risk import Risk, risk_of
 from heliograph.failover.source_side import SourceQuestion, SourceSeen
@@ -249,7 +250,15 @@ class Failover:
             if show is not None:
                 show(plan)
             raise_refused(plan.refusals)
-            return self._carry_out(plan, began_ms, lock)
+            with self._alone(plan):
+                return self._carry_out(plan, began_ms, lock)
+
+    def _alone(self, plan: FailoverPlan) -> AbstractContextManager[None]:
+        """A source that is gone, or half gone, is not asked who hands over the other direction."""
+        last = self._side.handovers.last
+        since_ms = last.began_ms if last is not None else 0
+        reverse = self._reverse if plan.source.healthy else None
+        return nobody_the_other_way(reverse, since_ms, self._scope)
 
     def _carry_out(self, plan: FailoverPlan, began_ms: int, lock: Lock) -> FailoverReport:
         before, side = plan.before, self._side

@@ -1,4 +1,4 @@
-"""One handover of a flow at a time, by whoever and wherever it is begun; of a pair, if need be.
+"""One handover of a flow at a time, by whoever and wherever it is begun.
 
 A claim as those of mirrors, of a scope of its own in the same ledger: the oldest one that stands
 has the lock. That of a process that was killed on this host is removed at once, that of a process
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 from heliograph.claims.flow_claim import FlowClaim
@@ -22,9 +22,8 @@ from heliograph.failover.refusals import HandoverFailed, HandoverRefused
 from heliograph.ledger.follower import LedgerFollower
 from heliograph.policy import ledger_topic
 from heliograph.wire.cluster import ClusterClient
-from heliograph.wire.errors import WireError
 
-__all__ = ["Lock", "both_at_a_time", "claim_of", "one_at_a_time"]
+__all__ = ["Lock", "claim_of", "one_at_a_time"]
 
 #: Raises HandoverFailed if the lock is lost.
 Lock = Callable[[], None]
@@ -69,39 +68,6 @@ def one_at_a_time(config: FlowConfig, scope: str = "") -> Iterator[Lock]:
         yield partial(_require, claim, claim.id, config)
     finally:
         claim.end()
-
-
-@contextmanager
-def both_at_a_time(
-    config: FlowConfig, reverse: FlowConfig | None, scope: str = ""
-) -> Iterator[Lock]:
-    """As `one_at_a_time`, of both directions between two clusters.
-
-    That of the other one is in a ledger on the source. Without that ledger, or while the source
-    does not answer, nobody can hand the other direction over.
-    """
-    with ExitStack() as held:
-        locks = [held.enter_context(one_at_a_time(config, scope))]
-        if reverse is not None and _has_ledger(reverse):
-            locks.append(held.enter_context(one_at_a_time(reverse, scope)))
-
-        def require() -> None:
-            for lock in locks:
-                lock()
-
-        yield require
-
-
-def _has_ledger(config: FlowConfig) -> bool:
-    client = ClusterClient(
-        config.target_admin, f"{config.flow}|handover-lock", request_timeout=_REQUEST_SECONDS
-    )
-    topic = ledger_topic(config.flow.source)
-    with client:
-        try:
-            return topic in client.metadata([topic]).topics
-        except WireError:
-            return False
 
 
 def _require(claim: FlowClaim, held: str, config: FlowConfig) -> None:

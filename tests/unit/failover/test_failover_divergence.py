@@ -1,5 +1,6 @@
 """What only one side has, and what keeps a source's log from being gone on with."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,3 +100,16 @@ def test_a_leader_that_does_not_answer_is_named():
         divergence._refuse_silent("A", [P0])
     assert caught.value.code == "failback.silent"
     assert "the leader of orders-0 on A does not answer" in str(caught.value)
+
+
+def test_a_log_that_ends_before_the_cut_has_lost_what_was_mirrored():
+    ledger = PartitionLedger([Run(0, 10, 0)])
+    side: Any = SimpleNamespace(store=SimpleNamespace(at=lambda _: ledger))
+    mirrored: Any = SimpleNamespace(places={P0: None})
+    metadata: Any = SimpleNamespace(leader_epoch=lambda *_: 0)
+    source: Any = None
+    for end, parting in ((96, (96, 86, 4, "")), (100, None), (107, None)):
+        found = divergence._partings(
+            side, mirrored, {P0: CutAt(100, 90)}, source, metadata, {P0: end}
+        )
+        assert found.get(P0) == parting
