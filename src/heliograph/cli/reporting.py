@@ -401,6 +401,9 @@ def risks(flow: FlowSnapshot) -> bool:
 def roll_up(flow: FlowSnapshot) -> str:
     """The flow in a word if all is well, else the bad states with how many are in each."""
     bad = [f"{n} {state}" for state, n in flow.states.items() if state not in _HEALTHY]
+    if flow.life.state in {FlowState.PAUSED, FlowState.STANDING_BY}:
+        # All of it waits, because the flow rests.
+        bad = [text for text in bad if not text.endswith(f" {PartitionState.WAITING}")]
     if flow.life.state is not FlowState.RUNNING:
         return ", ".join([flow.life.state, *bad])
     bad += [f"{part} {life.state}" for part, life in flow.parts.items()

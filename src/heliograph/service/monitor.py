@@ -118,7 +118,7 @@ class FlowMonitor:
         self._sorted: tuple[object, Sequence[tuple[TopicPartition, str]]] | None = None
         self._measurements = 0
         self._base: FlowSnapshot | None = None
-        self._base_of, self._base_at = (0, 0, False), 0.0
+        self._base_of, self._base_at = (0, 0, False, False), 0.0
         self.events = FlowEvents(bus, runtime.name)
         self._divergence = DivergenceWatch(
             runtime.flow,
@@ -444,12 +444,17 @@ class FlowMonitor:
     def look(self) -> None:
         """Judge what every partition is doing; what an operator must hear of is published."""
         now = time.time()
-        suspended = self._suspended or (_STANDS_BY if self._runtime.stands_by else "")
+        suspended = self._suspended or (_STANDS_BY if self._rests else "")
         self._states.suspend(suspended, now)
         self._watch(now)
         self._states.not_begun(self._runtime.waiting, self._runtime.held)
         self.events.add(self._states.look(now))
         self._tell_waiting(now, suspended)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether this mirror copies nothing of the flow, on purpose."""
+        return bool(self._suspended) or self._runtime.stands_by
 
     def _watch(self, now: float) -> None:
         self._states.watch(self._runtime.plan.partitions.keys(), now)
@@ -457,7 +462,10 @@ class FlowMonitor:
     def _tell_waiting(self, now: float, suspended: str) -> None:
         """Say once that nothing is copied yet, instead of once for each partition."""
         after = self._runtime.config.stalled_after_seconds
-        if suspended or self._told_waiting or now - self._began < after:
+        if suspended:
+            # What was held back on purpose begins to wait when it may go on.
+            self._began = now
+        if self._told_waiting or now - self._began < after:
             return
         self._told_waiting = True
         behind = sum(lag.records for lag in self._lags.values())
@@ -544,7 +552,7 @@ class FlowMonitor:
         now = time.time()
         # Whoever is not watched any more is not known to be in step.
         stale = now - self._measured_at > _STALE * self.interval
-        key, base = (self._measurements, self._states.version, stale), self._base
+        key, base = (self._measurements, self._states.version, stale, self._rests), self._base
         lasts = max(_SNAPSHOT_SECONDS, len(self._lags) / _COUNTED_PER_SECOND)
         old = now - self._base_at >= lasts
         if base is None or self._base_of != key or (base.lag_records and old):
@@ -595,7 +603,7 @@ class FlowMonitor:
 
     def _canary_snapshot(self, now: float) -> CanarySnapshot | None:
         reading = self._canary
-        if self._suspended or self._runtime.stands_by:
+        if self._rests:
             # Nobody follows the probe any more: it is not late.
             reading = replace(reading, waiting_since=0.0)
         latency = reading.latency(now)
@@ -636,12 +644,16 @@ class FlowMonitor:
                     translated += 1
         sums = [topic.snapshot(name) for name, topic in topics.items()]
         sums.sort(key=lambda t: (-(t.lag_records or 0), t.topic))
-        records = [t.lag_records for t in sums if t.lag_records is not None]
-        greatest = max((t.lag_seconds or 0.0 for t in sums), default=0.0)
-        unknown = any(t.lag_seconds is None for t in sums)
+        # Nobody waits for the heartbeats of a flow that rests.
+        awaited = [
+            t for t in sums if not (self._rests and self._policy.is_heartbeats_topic(t.topic))
+        ]
+        records = [t.lag_records for t in awaited if t.lag_records is not None]
+        greatest = max((t.lag_seconds or 0.0 for t in awaited), default=0.0)
+        unknown = any(t.lag_seconds is None for t in awaited)
         unmeasured = sum(topic.unmeasured for topic in topics.values())
         # Of a flow without partitions it is known that nothing waits.
-        behind = sum(records) if records or not made else None
+        behind = sum(records) if records or not awaited else None
         seconds = None if unknown and not greatest else greatest
         return FlowSnapshot(
             self._runtime.name, flow.source, flow.target, Life(FlowState.STARTING),

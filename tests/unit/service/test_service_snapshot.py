@@ -202,6 +202,31 @@ def test_heartbeats_are_not_at_risk_and_what_was_not_begun_is(monkeypatch):
     assert (noted.ends, noted.begins, noted.records) == ({topic: 10}, {topic: 4}, 6)
 
 
+def test_nobody_waits_for_the_heartbeats_of_a_flow_that_rests(monkeypatch):
+    world = World(monkeypatch, partitions=1, others=["heartbeats"])
+    topic, beats = T("t000", 0), T("heartbeats", 0)
+    world.mirror(topic, 7)
+    world.write(topic, 10)
+    world.mirror(beats, 0)
+    world.write(beats, 900)
+    assert world.measure().lag_records == 903
+    world.monitor.suspend("in standby")
+    assert world.snapshot().lag_records == 3
+    world.monitor.suspend("")
+    assert world.snapshot().lag_records == 903
+
+
+def test_what_rested_on_purpose_has_not_waited_for_a_task(world):
+    world.monitor.suspend("in standby")
+    world.write(world.parts[0], 10)
+    world.measure(100.0)
+    world.monitor.suspend("")
+    world.measure(10.0)
+    assert "flow.waiting" not in world.monitor.events.counts
+    world.measure(55.0)
+    assert world.monitor.events.counts["flow.waiting"] == 1
+
+
 def test_what_is_in_an_open_transaction_is_at_risk_and_no_lag(monkeypatch):
     world = World(monkeypatch, committed=True)
     p = world.parts[0]
