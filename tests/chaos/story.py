@@ -32,7 +32,7 @@ from pathlib import Path
 import click
 from browsing import MISSING, browser
 from checker import Checker
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -91,7 +91,10 @@ HEAL_SECONDS = 180.0
 _START_SECONDS = 300.0
 _CALM_SECONDS = 3.0
 _HOLD_SECONDS = 3.0
-PLAIN, SINGLE, LARGE = "story-plain", "story-single", "story-large"
+PLAIN, SINGLE, LARGE, LOST = "story-plain", "story-single", "story-large", "story-lost"
+HEARTBEATS = "heartbeats"
+#: Of the records whose first ones the source deletes.
+_DELETED, _LEFT = 20, 10
 LOADED = (
     LoadedTopic(PLAIN, "lz4", False, 3, 0, 200),
     LoadedTopic(SINGLE, "none", False, 1, 3, 50),
@@ -114,6 +117,7 @@ class Watched(Heliograph):
             "heliograph.canary.interval.seconds": 1,
             "heliograph.metrics.partitions": "true",
             "heliograph.rest.changes": "true",
+            "heliograph.on.data.loss": "continue",
             "refresh.topics.interval.seconds": 5,
             # The remote topic of the record that is too large keeps its own limit.
             "sync.topic.configs.enabled": "false",
@@ -131,14 +135,26 @@ class Watched(Heliograph):
 
 
 class FlowPaused(Fault):
+    """By clicks on the dashboard, or without a browser by REST."""
+
     name = "flow paused"
 
+    def __init__(self, world, page):
+        super().__init__(world)
+        self._page = page
+
     def inject(self):
-        post(flow_url(self.world.mirrors[0].url, FLOW, "/pause"))
-        return f"POST .../flows/{FLOW}/pause"
+        return self._order("pause")
 
     def heal(self):
-        post(flow_url(self.world.mirrors[0].url, FLOW, "/resume"))
+        self._order("resume")
+
+    def _order(self, word):
+        if self._page is not None:
+            self._page.order(FLOW, word)
+            return f"a click on {word} on the flow's page, and on yes"
+        post(flow_url(self.world.mirrors[0].url, FLOW, f"/{word}"))
+        return f"POST .../flows/{FLOW}/{word}"
 
 
 class TopicPaused(Fault):
@@ -150,6 +166,56 @@ class TopicPaused(Fault):
 
     def heal(self):
         post(flow_url(self.world.mirrors[0].url, FLOW, f"/resume?topic={SINGLE}"))
+
+
+class RecordsDeleted(Fault):
+    """The source deletes records that are not mirrored yet, as retention does.
+
+    Nothing heals that: by heliograph.on.data.loss=continue the partition goes on behind the gap.
+    """
+
+    name = "records deleted unread"
+
+    def inject(self):
+        pause = flow_url(self.world.mirrors[0].url, FLOW, f"/pause?topic={LOST}")
+        post(pause)
+        self._await(lambda row: row["state"] == "waiting" and "paused" in row["reason"])
+        servers = {"bootstrap.servers": self.world.lab[SOURCE].back_door, "log_level": 0}
+        producer, offsets = Producer(servers), []
+
+        def noted(_, message):
+            offsets.append(message.offset())
+
+        for number in range(_DELETED + _LEFT):
+            producer.produce(LOST, str(number).encode(), partition=0, on_delivery=noted)
+        assert producer.flush(60) == 0
+        before = TopicPartition(LOST, 0, min(offsets) + _DELETED)
+        admin = AdminClient(servers)
+        for future in admin.delete_records([before]).values():
+            future.result(30)
+        post(pause.replace("/pause?", "/resume?"))
+        self._await(lambda row: "paused" not in row["reason"])
+        return f"{_DELETED} of {_DELETED + _LEFT} new records of {LOST}-0 are deleted on {SOURCE}"
+
+    def _await(self, condition):
+        url = flow_url(self.world.mirrors[0].url, FLOW, f"/partitions?topic={LOST}")
+        deadline = time.monotonic() + TELL_SECONDS
+        while not condition(json.loads(_body(url))["partitions"][0]):
+            assert time.monotonic() < deadline, _body(url)
+            time.sleep(0.2)
+
+
+class CanaryLost(Fault):
+    """Heartbeats do not arrive, and everything else does."""
+
+    name = "heartbeats held up"
+
+    def inject(self):
+        post(flow_url(self.world.mirrors[0].url, FLOW, f"/pause?topic={HEARTBEATS}"))
+        return f"POST .../flows/{FLOW}/pause?topic={HEARTBEATS}, for longer than 30 s"
+
+    def heal(self):
+        post(flow_url(self.world.mirrors[0].url, FLOW, f"/resume?topic={HEARTBEATS}"))
 
 
 class RecordRefused(Fault):
@@ -199,7 +265,8 @@ class Chapter:
         reason: a pattern that the reason must fit where a view has one.
         more: a pattern of what may be said besides, because it follows from the fault.
         ready: whether ``/health/ready`` must say that the mirror is not ready.
-        counter: a metric that must grow: (series, labels).
+        counter: a metric that must grow: (series, labels); ``counts``: by how much, if that is
+            known.
         hidden: exit codes of ``heliograph status FILE`` that are right although it names nothing.
     """
 
@@ -211,6 +278,7 @@ class Chapter:
     more: str = r"(?!)"
     ready: bool = True
     counter: tuple = ()
+    counts: int = 0
     hidden: tuple = ()
 
     @property
@@ -239,8 +307,11 @@ _OUTAGE = r".* job failing|.* lag not known|.* (stalled|failed)|.* canary lost|.
 _SPARK = r".* stalled|Spark starting|.* canary lost|.* job failing"
 
 
-def chapters(world, names):
-    """All faults, in the order in which they are told. ``names`` are the flow's partitions."""
+def chapters(world, names, page):
+    """All faults, in the order in which they are told.
+
+    ``names`` are the flow's partitions, ``page`` is the dashboard, None without a browser.
+    """
     stalled = frozenset(f"{FLOW} {name} stalled" for name in names)
 
     def away(fault, alias, hidden=()):
@@ -249,8 +320,8 @@ def chapters(world, names):
 
     return [
         away(BrokerStopped, TARGET, hidden=(3,)),
-        Chapter(FlowPaused(world), frozenset({f"{FLOW} paused"}), "flow.paused", "flow.resumed",
-                "paused", rf"{FLOW} (copying|checkpoints|heartbeats) paused"),
+        Chapter(FlowPaused(world, page), frozenset({f"{FLOW} paused"}), "flow.paused",
+                "flow.resumed", "paused", rf"{FLOW} (copying|checkpoints|heartbeats) paused"),
         Chapter(RecordRefused(world), frozenset({f"{FLOW} {LARGE}-0 failed"}), "partition.failed",
                 "partition.recovered", r"\[target\.refused\]",
                 # It does not move until the target's limit was asked for.
@@ -263,6 +334,13 @@ def chapters(world, names):
         Chapter(ForeignWrite(world), code="target.foreign",
                 counter=("heliograph_foreign_records_total", {"flow": FLOW})),
         away(LinkPartition, TARGET, hidden=(3,)),
+        Chapter(RecordsDeleted(world), code="source.data-loss",
+                # While they are written and deleted, their topic is paused.
+                more=rf"{FLOW} (topic {LOST}|1 topics) paused",
+                counter=("heliograph_lost_records_total", {"flow": FLOW}), counts=_DELETED),
+        Chapter(CanaryLost(world), frozenset({f"{FLOW} canary lost"}), "flow.canary-lost",
+                "flow.canary-back", "on its way",
+                rf"{FLOW} (topic {HEARTBEATS}|1 topics) paused"),
         # Spark runs the task again, and nobody has to know: no view may make a fault of it.
         Chapter(WorkerKilled(world), more=_SPARK),
         Chapter(JvmKilled(world), frozenset({"Spark starting"}), "engine.replaced", "engine.ready",
@@ -330,8 +408,10 @@ def _metrics_lack(view, told, chapter, since, before_):
             lacks.append(f"{counted:g} partitions are {chapter.state}")
     if _is_counted(chapter) and _more_in_metrics(series, chapter, before_) <= 0:
         lacks.append(f"no {chapter.code} is counted")
-    if chapter.counter and _value(series, *chapter.counter) <= before_["counter"]:
-        lacks.append(f"{chapter.counter[0]} does not grow")
+    if chapter.counter:
+        grown = _value(series, *chapter.counter) - before_["counter"]
+        if grown <= 0 or (chapter.counts and grown != chapter.counts):
+            lacks.append(f"{chapter.counter[0]} grows by {grown:g}")
     return lacks
 
 
@@ -349,6 +429,11 @@ def _log_lacks(view, told, chapter, since, before_):
     texts = [e["text"] for e in events if e.get("code") == chapter.code]
     if chapter.code and not texts:
         return [f"no {chapter.code}"]
+    if chapter.counts:
+        named = sum(e.get("until", 0) - e.get("first", 0) for e in events
+                    if e.get("code") == chapter.code)  # fmt: skip
+        if named != chapter.counts:
+            lacks.append(f"{chapter.code} names {named} offsets")
     if chapter.partitions:
         named = {f"{e['topic']}-{e['partition']}": e["text"] for e in events
                  if e.get("code") == chapter.code and e["flow"] == FLOW}  # fmt: skip
@@ -520,6 +605,7 @@ class Story:
                 future.result(60)
 
         create(SOURCE, [*(NewTopic(t.name, t.partitions, 1) for t in LOADED),
+                        NewTopic(LOST, 1, 1),
                         NewTopic(LARGE, 1, 1, config={"max.message.bytes": _LARGE})])  # fmt: skip
         small = {"max.message.bytes": _SMALL}
         create(TARGET, [NewTopic(f"{SOURCE}.{LARGE}", 1, 1, config=small)])
@@ -581,7 +667,8 @@ class Story:
         )
         names = [f"{p['topic']}-{p['partition']}" for p in with_partitions["partitions"]]
         assert len(names) == flow["partitions"], names
-        found = chapters(world, names)
+        page = next((v for v in self.views if isinstance(v, Dashboard)), None)
+        found = chapters(world, names, page)
         wanted = self.options["faults"]
         chosen = [c for c in found if not wanted or any(w in c.fault.name for w in wanted)]
         self._least = len(chosen)
@@ -771,7 +858,8 @@ def main(minutes, faults, seed, folder, output):  # fmt: skip
         sys.exit(130)
     click.echo("\n".join(table(story)))
     if output is not None:
-        command_line = f"make story MINUTES={minutes:g}" + (f" # {faults}" if faults else "")
+        options = f""" STORY_OPTIONS='--faults "{faults}"'""" if faults else ""
+        command_line = f"make story MINUTES={minutes:g}{options}"
         output.write_text(report(story, (time.monotonic() - began) / 60, command_line))
     if not story.agree:
         click.echo("\n".join(differing(story)), err=True)

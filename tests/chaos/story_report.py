@@ -3,6 +3,8 @@
 import os
 import time
 
+from benchmarks.machine import commit
+
 _COLUMNS = ("dashboard", "status", "metrics", "log", "ready", "live")
 
 
@@ -45,8 +47,9 @@ def report(story, minutes, arguments):
     lines = [
         "# Do all views tell the same story?", "",
         f"    {arguments}", "",
-        f"{time.strftime('%Y-%m-%d')}: {len(story.rows)} faults in {minutes:.1f} minutes,"
-        f" seed {story.options['seed']}, load average at the end {os.getloadavg()[0]:.1f}"
+        f"{time.strftime('%Y-%m-%d')}, commit {commit()}: {len(story.rows)} faults in"
+        f" {minutes:.1f} minutes, seed {story.options['seed']}, load average at the end"
+        f" {os.getloadavg()[0]:.1f}"
         f" on {os.cpu_count()} cores. {_outcome(story)}", "",
         "Seconds are in the order of the columns; `-`: not told. *Told after* counts from the"
         f" injection (partitions are stalled after {story.stalled_after} s), *well after* from when"

@@ -318,6 +318,8 @@ class LogFile(View):
             self._set((flow, "part", part), what == "paused", f"{flow} {part} paused")
             copying = (flow, "part", "copying") in self._open
             self._set((flow, "paused"), copying, f"{flow} paused")
+        elif code in ("flow.canary-lost", "flow.canary-back"):
+            self._set((flow, "canary"), what == "canary-lost", f"{flow} canary lost")
         elif code in ("flow.failed", "flow.recovered"):
             self._set((flow, "failed"), what == "failed", f"{flow} failed")
         elif kind == "job":
@@ -402,13 +404,26 @@ class Dashboard(View):
     def __init__(self, browser, url):
         super().__init__()
         self._page, self._url = browser, url
+        #: A browser does one thing at a time.
+        self._turn = threading.Lock()
+
+    def order(self, flow, word):
+        """Click on pause or resume on the page of a flow, confirm it, and go back."""
+        with self._turn:
+            self._page.go(f"/flow/{quote(flow)}/partitions")
+            self._page.click(f'.card-head [data-command="{word}"]')
+            self._page.click("#confirm-yes")
+            self._page.until(lambda: not self._page.all("dialog[open]"), "the dialog is gone")
+            self._page.go("/")
+            self._page.find(".health h1")
 
     def open(self):
         self._page.open(f"{self._url}/dashboard/")
         self._page.find(".health h1")
 
     def look(self):
-        shown = self._page.run(_READ)
+        with self._turn:
+            shown = self._page.run(_READ)
         claims, notices = claims_of_page(shown)
         healthy = not claims and shown["kind"] == "ok"
         # A notice is neither: whoever looks knows of it, and needs not come.

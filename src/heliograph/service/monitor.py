@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 
-from heliograph.control.canary import CanaryReading
+from heliograph.control.canary import LOST_SECONDS, CanaryReading
 from heliograph.control.topics.refresh import TopicPlan
 from heliograph.copy.lease_report import LeaseReport, PartitionPosition
 from heliograph.ledger.codec import Place
@@ -104,6 +104,7 @@ class FlowMonitor:
         self._progressed_at = 0.0
         self._ledger_runs: int | None = None
         self._canary = CanaryReading()
+        self._canary_lost = False
         self._measured_at = self._whole_at = 0.0
         #: When the source was asked that last answered, and for which partitions it did.
         self._source_at = 0.0
@@ -427,8 +428,19 @@ class FlowMonitor:
             self._news.add(stand.partition)
 
     def take_canary(self, reading: CanaryReading) -> None:
-        """What the probes have shown."""
+        """What the probes have shown; one that is lost is told of, and that they come again."""
         self._canary = reading
+        seen = self._canary_snapshot(time.time())
+        lost = seen is not None and seen.overdue
+        if lost is self._canary_lost:
+            return
+        self._canary_lost = lost
+        if lost:
+            text = f"a probe has been on its way for more than {LOST_SECONDS:.0f} s"
+            self.events.publish("flow.canary-lost", text, level=logging.WARNING)
+        else:
+            # What is not followed any more, e.g. of a flow that is paused, is not late.
+            self.events.publish("flow.canary-back", "no probe is overdue any more")
 
     # -- what is said -------------------------------------------------------------------------
 

@@ -637,6 +637,22 @@ def test_a_probe_that_nobody_follows_any_more_is_not_overdue(world, rests):
     assert (resting.overdue, resting.latency_seconds) == (False, 0.25)
 
 
+def test_a_canary_that_is_lost_is_told_once_and_so_is_its_return(world):
+    def told():
+        return [c for c in world.monitor.events.counts if c.startswith("flow.canary")]
+
+    waiting = CanaryReading(0.25, seen_at=900.0).waits(time.time() - 29.0, None)
+    world.monitor.take_canary(waiting)
+    assert told() == []
+    lost = replace(waiting, waiting_since=time.time() - 31.0)
+    for _ in range(3):
+        world.monitor.take_canary(lost)
+    assert told() == ["flow.canary-lost"]
+    world.monitor.take_canary(lost.arrived(time.time()))
+    assert told() == ["flow.canary-lost", "flow.canary-back"]
+    assert set(world.monitor.events.counts.values()) == {1}
+
+
 def test_the_last_recovery_is_shown(world):
     world.rehearsals.measured = SimpleNamespace(rto_seconds=7.25, at_ms=5_000)
     world.rehearsals.newest = SimpleNamespace(ok=False)
