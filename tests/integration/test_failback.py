@@ -9,10 +9,12 @@ from click.testing import CliRunner
 from failing_back import Standby
 
 from heliograph.cli import cli
+from heliograph.config.key import compile_pattern
 from heliograph.failover import exporting
 from heliograph.failover.divergence import Tail
 from heliograph.failover.failback_plan import Totals
 from heliograph.failover.unmirrored import Choice
+from heliograph.ledger.holds import Subject
 
 KEEP, EXPORT, REBUILD = Choice.KEEP, Choice.EXPORT, Choice.REBUILD
 CHOICES = {"ord": KEEP, "pay": EXPORT, "click": REBUILD, "new": KEEP, "odd": EXPORT}
@@ -104,7 +106,7 @@ def test_what_each_side_has_is_told_exactly_even_what_retention_took(both):
         f"ord-0 8 records; the logs part at offset 5 on {a}, 5 on {b}: to be decided",
         f"pay-0 4 records; the logs part at offset 5 on {a}, 5 on {b}; 3 records before 8 are"
         " deleted: to be decided",
-        "new-0 4 records; nothing of it was ever mirrored: to be decided",
+        f"new-0 4 records; {b} has nothing of it: to be decided",
         f"What {b} has deleted before it was mirrored back: ord-0 2 records from offset 5 on",
     ):
         assert line in text, text
@@ -197,3 +199,27 @@ def test_topics_that_the_old_source_has_lost_are_made_anew(both):
     for topic in ("ord", "pay"):
         assert both.rows(both.here, topic) == [*numbered("old", 3), "own"]
     assert both.exported() == [("ord", 0, "another")]
+
+
+def test_topics_that_were_promoted_alone_are_failed_back_alone(both):
+    for topic in ("ord", "pay"):
+        both.write(both.here, topic, *numbered("old", 3))
+    both.copy(both.flow, "ord", "pay")
+    both.fail_over(topics=compile_pattern(both.name("ord")))
+    both.write(both.there, "ord", "own")
+    both.write(both.here, "ord", "stray")
+    # That one, and what was never mirrored, go on as before.
+    both.create(both.here, "new")
+    for topic in ("pay", "new"):
+        both.write(both.here, topic, "more")
+    both.copy(both.flow, "pay")
+    report = both.fail_back({"*": KEEP})
+    assert report.plan.totals == Totals(1, 1)
+    both.copy(both.back, "ord")
+    both.copy(both.flow, "pay", "new")
+    both.assert_same_on_both_sides("ord", "pay", "new")
+    with both.side() as side, both.side(both.back) as back:
+        assert side.holds.held.keys() == {Subject.topic(both.name("ord"))}
+        assert Subject.topic(both.name("pay")) in back.holds.held
+        assert Subject.topic(both.name("ord")) not in back.holds.held
+    assert both.fail_back().repeated

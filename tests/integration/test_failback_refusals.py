@@ -178,7 +178,7 @@ def test_a_saved_plan_is_refused_when_the_old_source_has_changed(made, tmp_path)
 def test_who_still_writes_to_the_old_source_is_named_and_then_all_is_settled(
     made, tmp_path, monkeypatch
 ):
-    """Before anything is decided, right before it is settled, and before a topic is deleted."""
+    """While somebody looks, before it begins, before it is settled, before a topic is deleted."""
     choices = {made.name("ord"): KEEP, made.name("pay"): EXPORT, made.name("click"): REBUILD}
     export = export_tails
 
@@ -192,6 +192,10 @@ def test_who_still_writes_to_the_old_source_is_named_and_then_all_is_settled(
             Failback(made.flow, made.back, wish, tell) as failback,
             pytest.raises(HandoverRefused) as caught,
         ):
+            if step == "plan":
+                # Somebody has looked at it, and thinks.
+                failback.plan()
+                made.write(made.here, "pay", "late at plan")
             failback.run()
         return caught.value
 
@@ -200,7 +204,7 @@ def test_who_still_writes_to_the_old_source_is_named_and_then_all_is_settled(
         made.write(made.here, "pay", "late at export")
         return answer
 
-    for step in ("announce", "settle", "delete"):
+    for step in ("plan", "announce", "settle", "delete"):
         if step == "delete":
             monkeypatch.setattr(failback_steps, "export_tails", exporting)
         refusal = writing(step)
@@ -209,7 +213,7 @@ def test_who_still_writes_to_the_old_source_is_named_and_then_all_is_settled(
         assert "stop it" in refusal.hint
     monkeypatch.undo()
     assert made.rows(made.here, "pay")[-1] == "late at export"
-    assert len(made.exported()) == 2 + 2
+    assert len(made.exported()) == 2 + 3
 
     # What was begun to be settled is not settled another way.
     refusal = refused(made, {"*": REBUILD})
@@ -222,11 +226,11 @@ def test_who_still_writes_to_the_old_source_is_named_and_then_all_is_settled(
     done = command(made, "--plan", str(file), "--yes", "--wait", "0")
     assert done.exit_code == 0, done.output
     assert f"{made.a} is the standby of {made.b}" in done.stdout
-    assert f"exported 5 records, in mm2-unmirrored.{made.a}.internal on {made.b}" in " ".join(
+    assert f"exported 6 records, in mm2-unmirrored.{made.a}.internal on {made.b}" in " ".join(
         done.stdout.split()
     )
     assert [value for _, _, value in made.exported()] == [
-        "stray0", "stray1", "late at announce", "late at settle", "late at export",
+        "stray0", "stray1", "late at plan", "late at announce", "late at settle", "late at export",
     ]  # fmt: skip
     made.copy(made.back, "ord", "pay", "click")
     made.assert_same_on_both_sides("ord", "pay", "click")
@@ -239,7 +243,7 @@ def test_who_still_writes_to_the_old_source_is_named_and_then_all_is_settled(
         assert f"Nothing to do: {made.a} is the standby of {made.b}" in again.stdout
         document = json.loads(command(made, "--yes", "-o", "json").stdout)
         assert document["repeated"] is True
-        assert (document["kept"], document["exported"]) == (3, 5)
+        assert (document["kept"], document["exported"]) == (3, 6)
         side.refresh()
         back.refresh()
         after = side.handovers.last, side.holds.held, back.holds.held, made.rows(made.there, "ord")

@@ -176,7 +176,7 @@ def _show_deleted(source: str, target: str, totals: Totals) -> None:
 def _difference(plan: FailbackPlan, p: Parted, source: str, target: str) -> str:
     own = p.here
     if not p.begun:
-        text = f"{counted(own.records, 'record')}; nothing of it was ever mirrored"
+        text = f"{counted(own.records, 'record')}; {target} has nothing of it"
     else:
         text = (
             f"{counted(own.records, 'record')}; the logs part at offset {own.begin} on {source},"

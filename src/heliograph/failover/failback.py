@@ -39,6 +39,7 @@ from heliograph.failover.unmirrored import (
     delete_topics,
     make_targets,
     not_to_bring,
+    noted,
 )
 from heliograph.ledger.handovers import Handover, Kind
 from heliograph.ledger.holds import Subject
@@ -66,6 +67,7 @@ class Failback:
         self._wish = wish
         self._tell = tell
         self._look = FailbackLook(config, reverse, wish)
+        self._shown: FailbackPlan | None = None
         self._side, self._source = self._look.side, self._look.source
 
     def __enter__(self) -> Self:
@@ -75,8 +77,12 @@ class Failback:
         self._look.close()
 
     def plan(self) -> FailbackPlan:
-        """Compare both clusters and change nothing; raises HeliographError, WireError."""
-        return self._look.plan()
+        """Compare both clusters and change nothing; raises HeliographError, WireError.
+
+        Nothing else than what was shown last is carried out by `run`.
+        """
+        self._shown = self._look.plan()
+        return self._shown
 
     def run(self) -> FailbackReport:
         """Fail back, or go on with a failback that was begun; raises HeliographError, WireError.
@@ -85,8 +91,10 @@ class Failback:
         """
         self._side.open()
         with both_at_a_time(self._config, self._reverse) as lock:
-            plan = self.plan()
+            plan = self._look.plan()
             raise_refused(plan.refusals)
+            if self._shown is not None:
+                self._require_still(self._shown, {p.source: p.here.end for p in plan.parted})
             if plan.before is not None and plan.is_done:
                 return self._report(plan, plan.before, {}, {}, repeated=True)
             if self._reverse is None:
@@ -140,36 +148,48 @@ class Failback:
         alias = self._config.flow.source
         with steps.step("announce", f"making sure that nobody writes to {alias}") as done:
             time.sleep(_STILL_SECONDS)
-            self._require_still(plan, [p.source for p in plan.parted if p.source_id])
+            self._require_still(plan, self._ends(plan))
             exports = any(u.choice is Choice.EXPORT for u in plan.unmirrored)
             if exports and "producer_id" not in steps.handover.facts:
                 steps.remember(producer_id=admin.allocate_producer_id(self._side.client))
             # What a run that is killed has settled is not there any more for the next one to find.
             steps.remember(
                 choices={u.source.topic: u.choice.value for u in plan.unmirrored},
-                unmirrored=[u.noted() for u in plan.unmirrored], totals=list(plan.totals),
+                unmirrored=noted(plan.unmirrored), totals=list(plan.totals),
             )  # fmt: skip
             done("its logs stand still")
 
-    def _require_still(self, plan: FailbackPlan, partitions: Collection[TopicPartition]) -> None:
-        """Nothing was written to the old source since the plan was made.
-
-        Raises HandoverRefused that names who was written to, and by how much it grew.
-        """
-        ends = {p.source: p.here.end for p in plan.parted}
-        seen, alias = see_source(self._config, partitions), self._config.flow.source
+    def _ends(
+        self, plan: FailbackPlan, topics: Collection[str] | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Where partitions of the plan end on the old source now."""
+        partitions = [
+            p.source for p in plan.parted
+            if p.source_id and (topics is None or p.source.topic in topics)
+        ]  # fmt: skip
+        seen = see_source(self._config, partitions)
         for p in sorted(partitions):
             if p not in seen.ends:
+                alias = self._config.flow.source
                 raise HandoverRefused(
                     "failback.silent", f"the leader of {p} on {alias} does not answer",
                     f"bring the brokers of {alias} back first",
                 )  # fmt: skip
-            if seen.ends[p] != ends[p]:
-                came = counted(seen.ends[p] - ends[p], "record")
+        return seen.ends
+
+    def _require_still(self, plan: FailbackPlan, ends: Mapping[TopicPartition, int]) -> None:
+        """Nothing was written to the old source since the plan was made.
+
+        Raises HandoverRefused that names who was written to, and by how much it grew.
+        """
+        alias = self._config.flow.source
+        for p in plan.parted:
+            now = ends.get(p.source, p.here.end)
+            if p.source_id and now != p.here.end:
                 raise HandoverRefused(
                     "failback.writers",
-                    f"somebody writes to {p} on {alias}: {came} since this command has looked"
-                    " at it",
+                    f"somebody writes to {p.source} on {alias}:"
+                    f" {counted(now - p.here.end, 'record')} since this command has looked at it",
                     "stop it, or point it to the cluster that took over; then repeat this command",
                 )
 
@@ -184,7 +204,7 @@ class Failback:
 
         with steps.step("settle", "settling what only the old source has") as done:
             # Once more, behind all that took time: whoever comes later writes to a standby.
-            self._require_still(plan, [p.source for p in plan.parted if p.source_id])
+            self._require_still(plan, self._ends(plan))
             steps.remember(settling=True)
             said = []
             if kept := self._keep(steps, plan, of(Choice.KEEP)):
@@ -225,9 +245,7 @@ class Failback:
         # What nobody has mirrored would be nowhere.
         self._make_targets(plan, anew)
         topics = sorted({u.source.topic for u in anew})
-        self._require_still(
-            plan, [p.source for p in plan.parted if p.source_id and p.source.topic in topics]
-        )
+        self._require_still(plan, self._ends(plan, topics))
         steps.require_lock()
         delete_topics(self._config, self._source, sorted({(u.source.topic, u.topic_id)
                                                           for u in anew}))  # fmt: skip

@@ -14,7 +14,7 @@ from heliograph.failover.pair import other_direction, refusal_of_open
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.source_side import see_source
 from heliograph.failover.target_side import Mirrored, TargetSide
-from heliograph.failover.unmirrored import Choice, Unmirrored, merged
+from heliograph.failover.unmirrored import Choice, Unmirrored, merged, read_noted
 from heliograph.ledger.handovers import CutAt, Handover, Kind
 from heliograph.ledger.holds import Subject
 from heliograph.ledger.reverse import loops
@@ -68,7 +68,7 @@ class FailbackLook:
         self.side.open()
         failover, before = self._failover()
         flow, facts = str(self._config.flow), before.facts if before is not None else {}
-        noted = [Unmirrored.read(told) for told in facts.get("unmirrored", ())]
+        noted = read_noted(facts.get("unmirrored", ()))
         if before is not None and (not before.open or "settle" in before.steps):
             totals = Totals(*facts.get("totals", ()))
             settled: dict[str, Choice | None] = {u.source.topic: u.choice for u in noted}

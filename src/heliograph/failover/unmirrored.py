@@ -40,6 +40,8 @@ __all__ = [
     "make_targets",
     "merged",
     "not_to_bring",
+    "noted",
+    "read_noted",
 ]
 
 _LEASE_SECONDS = 30.0
@@ -80,21 +82,26 @@ class Unmirrored:
         own = p.here
         return cls(p.source, p.target, own.begin, own.end, own.records, p.source_id, choice)
 
-    @classmethod
-    def read(cls, told: Sequence[Any]) -> Self:
-        """What `noted` has written."""
-        topic, target, partition, begin, end, records, topic_id, choice = told
-        return cls(
-            TopicPartition(topic, partition), TopicPartition(target, partition), begin, end,
-            records, topic_id, Choice(choice),
-        )  # fmt: skip
 
-    def noted(self) -> list[Any]:
-        """As JSON."""
-        return [
-            self.source.topic, self.target.topic, self.source.partition, self.begin, self.end,
-            self.records, self.topic_id, self.choice.value,
-        ]  # fmt: skip
+def noted(unmirrored: Iterable[Unmirrored]) -> list[Any]:
+    """As JSON for the ledger, a few bytes a partition: all have to fit into one record. Pure."""
+    topics: dict[tuple[str, str, str, Choice], list[list[int]]] = {}
+    for u in unmirrored:
+        topic = u.source.topic, u.target.topic, u.topic_id, u.choice
+        topics.setdefault(topic, []).append([u.source.partition, u.begin, u.end, u.records])
+    return [[*topic, partitions] for topic, partitions in topics.items()]
+
+
+def read_noted(told: Iterable[Any]) -> list[Unmirrored]:
+    """What `noted` has made."""
+    return [
+        Unmirrored(
+            TopicPartition(topic, p), TopicPartition(target, p), begin, end, records, topic_id,
+            Choice(choice),
+        )
+        for topic, target, topic_id, choice, partitions in told
+        for p, begin, end, records in partitions
+    ]  # fmt: skip
 
 
 def merged(before: Iterable[Unmirrored], now: Iterable[Unmirrored]) -> list[Unmirrored]:

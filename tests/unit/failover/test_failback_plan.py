@@ -7,7 +7,7 @@ import pytest
 from heliograph.errors import ConfigError
 from heliograph.failover.failback_plan import SavedPlan
 from heliograph.failover.refusals import HandoverFailed
-from heliograph.failover.unmirrored import Choice, Unmirrored, merged
+from heliograph.failover.unmirrored import Choice, Unmirrored, merged, noted, read_noted
 from heliograph.model import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -67,8 +67,13 @@ def unmirrored(p=P0, begin=5, end=8, records=3, topic_id="a", choice=Choice.EXPO
 
 
 def test_the_ledger_gives_back_what_was_noted():
-    made = unmirrored()
-    assert Unmirrored.read(json.loads(json.dumps(made.noted()))) == made
+    made = [unmirrored(), unmirrored(P1), unmirrored(TopicPartition("clicks", 0), topic_id="")]
+    assert read_noted(json.loads(json.dumps(noted(made)))) == made
+
+
+def test_ten_thousand_partitions_fit_into_a_record():
+    made = [unmirrored(TopicPartition("orders", n), 10**9, 10**9 + 1000) for n in range(10_000)]
+    assert len(json.dumps(noted(made))) < 500_000
 
 
 @pytest.mark.parametrize(
