@@ -190,6 +190,57 @@ def test_b05_more_than_may_be_lost_is_refused_with_the_numbers_of_each_partition
         assert not failover.plan().refusals
 
 
+def test_b04_a_topic_that_cannot_be_mirrored_is_named_and_left_behind_by_nobody_unnoticed(day):
+    why = "a record of 2,000,000 bytes is larger than B takes"
+    with day.side() as side:
+        side.source_ends.note(LastSeen(1, {P0: 25}, True, 5, 1.5, failed={P0: why}))
+
+    def codes(**wish):
+        with day.failing_over(**wish) as failover:
+            plan = failover.plan()
+        return {r.code: str(r) for r in plan.refusals}, plan.faulted
+
+    refusals, faulted = codes()
+    assert refusals.keys() == {"failover.source-healthy", "failover.faulted"}
+    assert faulted == {P0: why}
+    assert (
+        f"could not be mirrored when the mirror last looked: orders. orders-0: {why}"
+        in (refusals["failover.faulted"])
+    )
+    # All, or those that are chosen.
+    assert codes(force=True) == ({}, {P0: why})
+    refusals, faulted = codes(topics=compile_pattern(CLICKS))
+    assert (refusals.keys(), faulted) == ({"failover.source-healthy"}, {})
+    refusals, faulted = codes(topics=compile_pattern(ORDERS))
+    assert (refusals.keys(), faulted) == ({"failover.source-healthy"}, {P0: why})
+    plain = CliRunner().invoke(cli, ["failover", str(day.path), "--to", "B", "--dry-run"])
+    assert "Partitions that could not be mirrored:" in plain.output and why in plain.output
+    with day.side() as side:
+        side.source_ends.note(LastSeen(2, {P0: 25}, True, 5, 1.5))
+
+
+def test_b25_what_differs_at_the_target_is_in_the_plan(day):
+    changed = {"A.clicks": {"retention.ms": "3600000", "cleanup.policy": "compact"}}
+    assert configs.alter(day.flow.target, changed) == {}
+    made = day.flow.source.metadata([CLICKS]).topics[CLICKS]
+    assert len(made.partitions) == 2
+    wanted = {
+        "cleanup.policy is delete on A and compact on B: clicks",
+        "retention.ms is -1 on A and 3600000 on B: clicks",
+    }
+
+    def notes():
+        with day.failing_over() as failover:
+            return set(failover.plan().notes)
+
+    wait_for(lambda: notes() == wanted)
+    plain = CliRunner().invoke(cli, ["failover", str(day.path), "--to", "B", "--dry-run"])
+    assert "retention.ms is -1 on A and 3600000 on B: clicks" in plain.output
+    restored = {"A.clicks": {"retention.ms": "-1", "cleanup.policy": "delete"}}
+    assert configs.alter(day.flow.target, restored) == {}
+    wait_for(lambda: not notes())
+
+
 def test_what_was_never_begun_is_at_risk_and_topics_that_stay_are_not(day):
     fresh = TopicPartition("fresh", 0)
     source = day.flow.source

@@ -28,7 +28,7 @@ from heliograph.config import MirrorMakerConfig
 from heliograph.config.properties import dump
 from heliograph.connect.loggers import Loggers
 from heliograph.errors import StartError
-from heliograph.failover.failover import STEPS
+from heliograph.failover.failover import STEPS, Failover, FailoverWish
 from heliograph.failover.target_side import TargetSide
 from heliograph.lab.proof import read_all
 from heliograph.ledger.handovers import Handover, Kind
@@ -516,6 +516,32 @@ def test_a_failover_over_rest_stops_the_mirror_that_carries_it_out_and_moves_gro
         flows.await_values("A1", topic, b"1", b"2", b"3", b"4")
     finally:
         server.close()
+
+
+def test_b09_a_second_mirror_elsewhere_rests_too_and_takes_nothing_over(flows):
+    topic = flows.create("A1")
+    first = flows.start("A1")
+    second = service.Mirror(flows.config("A1"))
+    try:
+        flows.write(topic, b"1")
+        flows.await_values("A1", topic, b"1")
+        second.start()
+        wait_for(lambda: second.snapshot().flow(FIRST).life.state is FlowState.STANDING_BY)
+        [config] = [f for f in flows.config("A1").flows if str(f.flow) == FIRST]
+        wish = FailoverWish(force=True, drain_seconds=0.0, by="me")
+        with Failover(config, wish, lambda _: None) as failover:
+            assert failover.run().handover.steps == STEPS
+        wait_for(lambda: "failed over" in second.snapshot().flow(FIRST).parts[COPYING].reason)
+        # Whoever could take the flow over knows that it rests.
+        first.close()
+        flows.mirror = second
+        flows.write(topic, b"2")
+        wait_for(lambda: second.snapshot().flow(FIRST).owns)
+        wait_for(lambda: second.snapshot().flow(FIRST).diverged_records == 1)
+        assert flows.state(FIRST, COPYING) is FlowState.PAUSED
+        assert flows.mirrored("A1", topic) == [b"1"]
+    finally:
+        second.close()
 
 
 @pytest.mark.full

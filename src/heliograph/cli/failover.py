@@ -130,6 +130,7 @@ def _show_plan(config: FlowConfig, plan: FailoverPlan) -> None:
         (str(p.partition), f"{counted(p.records or 0, 'record')} from offset {p.mirrored} on")
         for p in plan.risk.behind
     ))  # fmt: skip
+    _echo_notes(plan)
     echo_list("Groups that cannot be moved", sorted(left.items()))
     target = config.flow.target
     echo_list(f"Groups that are ahead on {target}: kept there, unless --rewind", _ahead({
@@ -154,6 +155,7 @@ def _show_report(config: FlowConfig, report: FailoverReport) -> None:
                            f" {p.mirrored - 1} on {flow.source}")
         for p in report.risk.behind
     ))  # fmt: skip
+    _echo_notes(report)
     echo_list("Groups that were not moved", sorted(report.left.items()))
     echo_list(f"Groups that are ahead on {flow.target}, and were kept there; --rewind sets back",
               _ahead({name: moved.kept for name, moved in report.moved.items()}))  # fmt: skip
@@ -173,6 +175,12 @@ def _show_report(config: FlowConfig, report: FailoverReport) -> None:
     else:
         echo_fact("topics", "have the same names")
     echo_fact("groups", "keep their names, and go on at the next record")
+
+
+def _echo_notes(found: FailoverPlan | FailoverReport) -> None:
+    faulted = sorted(found.faulted.items())
+    echo_list("Partitions that could not be mirrored", ((str(p), why) for p, why in faulted))
+    echo_list("Worth knowing", (("note", text) for text in found.notes))
 
 
 def _ahead(

@@ -12,6 +12,7 @@ from heliograph.failover.failover import FailoverPlan, FailoverReport
 from heliograph.failover.risk import Risk
 from heliograph.failover.source_side import SourceSeen
 from heliograph.ledger.handovers import Handover
+from heliograph.model import TopicPartition
 from heliograph.units import moment
 
 __all__ = [
@@ -36,6 +37,8 @@ def plan_json(plan: FailoverPlan) -> dict[str, Any]:
         "partitions": len(plan.mirrored.places),
         "at_risk": risk_json(plan.risk),
         "groups": groups_json(plan.groups),
+        "faulted": _faulted_json(plan.faulted),
+        "notes": list(plan.notes),
         "before": handover_json(plan.before) if plan.before is not None else None,
         "refusals": [
             {"code": r.code, "message": str(r.args[0]), "hint": r.hint} for r in plan.refusals
@@ -58,8 +61,14 @@ def report_json(report: FailoverReport) -> dict[str, Any]:
             for p, at in sorted(report.positions.items())
         ],
         "groups": moved_json(report.moved, report.starts),
+        "faulted": _faulted_json(report.faulted),
+        "notes": list(report.notes),
         "steps": {name: round(seconds, 3) for name, seconds in report.took.items()},
     }  # fmt: skip
+
+
+def _faulted_json(faulted: Mapping[TopicPartition, str]) -> dict[str, str]:
+    return {str(p): why for p, why in sorted(faulted.items())}
 
 
 def failback_plan_json(plan: FailbackPlan) -> dict[str, Any]:

@@ -196,6 +196,7 @@ class _Run:
             for what, only in (("topics", self._wish.topics), ("groups", self._wish.groups)):
                 if only is not None:
                     self._notes.append(f"only {what} that match {only.pattern}")
+            self._notes += plan.notes
             if not plan.groups:
                 self._notes.append("the flow has no consumer groups: there was no start to prove")
             partitions = counted(len(plan.mirrored.places), "partition")

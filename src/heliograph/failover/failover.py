@@ -19,14 +19,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from itertools import islice
 
 from heliograph.config import FlowConfig
 from heliograph.control.groups.start_rules import GroupStart, KeptAhead, Moved
 from heliograph.control.groups.starts import GroupStarts
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, WireError
 from heliograph.failover.failover_check import FailoverCheck
 from heliograph.failover.failover_values import (
     PARTS,
@@ -44,6 +44,7 @@ from heliograph.failover.source_side import SourceQuestion, SourceSeen
 from heliograph.failover.steps import Steps, Tell
 from heliograph.failover.stopping import stop_mirrors
 from heliograph.failover.target_side import Mirrored, TargetSide
+from heliograph.failover.worth_knowing import differences, streams_applications
 from heliograph.ledger.handovers import CutAt, Handover, Kind
 from heliograph.ledger.holds import Subject
 from heliograph.ledger.rehearsals import Rehearsal, RehearsalKind
@@ -114,10 +115,20 @@ class Failover:
         groups = self._starts(source, mirrored).look()
         topics = tuple(mirrored.topics) if self._wish.topics is not None else None
         check = FailoverCheck(self._config, self._wish, self._side, self._reverse)
-        refusals = () if before is not None else tuple(check.refusals(mirrored, source, risk))
+        last = self._last_seen()
+        faulted = dict(last.failed) if last is not None else {}
+        refusals = () if before is not None else tuple(
+            check.refusals(mirrored, source, risk, faulted)
+        )  # fmt: skip
+        notes = [*streams_applications(groups, mirrored.topics)]
+        if source.healthy:
+            # It may go in the middle of it; then it is not known.
+            with suppress(WireError):
+                notes += differences(self._source_client(), source, self._side, mirrored)
         return FailoverPlan(
-            str(self._config.flow), source, topics, mirrored, risk, groups, before, refusals
-        )
+            str(self._config.flow), source, topics, mirrored, risk, groups, before, refusals,
+            faulted, tuple(notes),
+        )  # fmt: skip
 
     def _chosen(self, mirrored: Mirrored) -> Mirrored:
         pattern, flow = self._wish.topics, self._config.flow
@@ -177,6 +188,7 @@ class Failover:
             last,
             ends={p: n for p, n in last.ends.items() if self._promotes(p.topic)},
             silent=frozenset(p for p in last.silent if self._promotes(p.topic)),
+            failed={p: why for p, why in last.failed.items() if self._promotes(p.topic)},
         )
 
     def _before(self, mirrored: Mirrored) -> Handover | None:
@@ -301,7 +313,7 @@ class Failover:
             steps.remember(records=risk.records, exact=True, as_of=risk.as_of_ms)
         return FailoverReport(
             str(self._config.flow), steps.handover, source, risk, positions, mirrored.targets,
-            moved, starts, rto, steps.took, repeated,
+            moved, starts, rto, steps.took, repeated, plan.faulted, plan.notes,
         )  # fmt: skip
 
     def _reread(self, steps: Steps) -> Handover:

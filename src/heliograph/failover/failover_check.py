@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from heliograph.config import FlowConfig
 from heliograph.failover.failover_values import PARTS, FailoverWish
@@ -12,9 +12,13 @@ from heliograph.failover.risk import Risk
 from heliograph.failover.source_side import SourceSeen
 from heliograph.failover.target_health import unwritable
 from heliograph.failover.target_side import Mirrored, TargetSide
+from heliograph.model import TopicPartition
 from heliograph.units import counted, duration
 
 __all__ = ["FailoverCheck"]
+
+#: Partitions that the mirror could not copy, with the reason.
+Faulted = Mapping[TopicPartition, str]
 
 
 class FailoverCheck:
@@ -33,7 +37,7 @@ class FailoverCheck:
         self._reverse = reverse
 
     def refusals(
-        self, mirrored: Mirrored, source: SourceSeen, risk: Risk
+        self, mirrored: Mirrored, source: SourceSeen, risk: Risk, faulted: Faulted
     ) -> Iterator[HandoverRefused]:
         """What speaks against beginning it."""
         yield from self._another_handover()
@@ -48,6 +52,7 @@ class FailoverCheck:
         yield from self._healthy(source)
         yield from self._both_directions()
         yield from self._unfit(mirrored)
+        yield from self._faulted(faulted)
         yield from self._too_much(risk)
 
     def _another_handover(self) -> Iterator[HandoverRefused]:
@@ -94,6 +99,21 @@ class FailoverCheck:
                 f"{target} cannot take writes: {unfit[0]}{more}",
                 f"bring the brokers of {target} back first, or choose topics with --topics",
             )
+
+    def _faulted(self, faulted: Faulted) -> Iterator[HandoverRefused]:
+        """All topics go, or those that somebody has chosen: none is left behind unnoticed."""
+        if not faulted or self._wish.topics is not None or self._wish.force:
+            return
+        first, why = min(faulted.items())
+        topics = sorted({p.topic for p in faulted})
+        more = f" (and {counted(len(faulted) - 1, 'partition')} more)" if len(faulted) > 1 else ""
+        names = ", ".join(topics[:5]) + (" ..." if topics[5:] else "")
+        yield HandoverRefused(
+            "failover.faulted",
+            f"{counted(len(topics), 'topic')} could not be mirrored when the mirror last looked:"
+            f" {names}. {first}: {why}{more}",
+            "--topics promotes those that it names; --force all, and loses what is not mirrored",
+        )
 
     def _too_much(self, risk: Risk) -> Iterator[HandoverRefused]:
         wish, target = self._wish, self._flow.target

@@ -58,6 +58,8 @@ class FailoverPlan:
         groups: where each group would start.
         before: the failover that was begun before, or is through; None if there is none.
         refusals: what speaks against it; empty if it may be begun.
+        faulted: partitions that the mirror could not copy when it last looked, with the reason.
+        notes: what to know.
     """
 
     flow: str
@@ -68,6 +70,8 @@ class FailoverPlan:
     groups: Mapping[str, GroupStart]
     before: Handover | None
     refusals: tuple[HandoverRefused, ...]
+    faulted: Mapping[TopicPartition, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class FailoverReport:
         rto_seconds: from its beginning, of a run that was killed too, to its end.
         took: seconds of each step of this run.
         repeated: it was through already; only what was missing was done.
+        faulted, notes: as of the plan.
     """
 
     flow: str
@@ -94,7 +99,8 @@ class FailoverReport:
     rto_seconds: float
     took: Mapping[str, float]
     repeated: bool = False
-    notes: tuple[str, ...] = field(default=())
+    faulted: Mapping[TopicPartition, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def left(self) -> dict[str, str]:

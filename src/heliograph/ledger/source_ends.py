@@ -1,12 +1,14 @@
 """Where a flow's source ended when it last answered, in the flow's ledger topic.
 
     source-ends/<scope> -> JSON: at, records, seconds, unmeasured, behind {topic: {partition: end}},
-                           begins {topic: {partition: start}}, silent {topic: {partition: -1}}
+                           begins {topic: {partition: start}}, silent {topic: {partition: -1}},
+                           failed {topic: {partition: reason}}
 
 So the target alone tells what was at risk when the source, and perhaps the mirror, died. Only
 partitions that were not wholly on the target at that time are named: of all others the target's own
 log says where they ended. Those of which nothing was mirrored are also in ``begins``; those of
-which the source did not say where they end are in ``silent``. If they are too many, ``topics`` has
+which the source did not say where they end are in ``silent``, and those that could not be copied in
+``failed``. If they are too many, ``topics`` has
 the records of each topic in place of ``behind``, and if even these are too many, there are only
 sums.
 
@@ -35,6 +37,9 @@ _MOST_ENDS = 5000
 _MOST_BYTES = 512 << 10
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NOWHERE: Mapping[TopicPartition, int] = MappingProxyType({})
+_NO_REASONS: Mapping[TopicPartition, str] = MappingProxyType({})
+#: So many that failed are named, and so much of each reason.
+_MOST_FAILED, _MOST_REASON = 50, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class LastSeen:
         unmeasured: partitions that were not answered for; their ends are as of an earlier time.
         begins: where partitions of ``ends`` began of which nothing was mirrored yet.
         silent: the partitions of which the source did not say where they end.
+        failed: partitions that could not be copied, with the reason; some, if they are many.
     """
 
     at_ms: int
@@ -62,6 +68,7 @@ class LastSeen:
     unmeasured: int = 0
     begins: Mapping[TopicPartition, int] = field(default_factory=lambda: _NOWHERE)
     silent: Set[TopicPartition] = frozenset()
+    failed: Mapping[TopicPartition, str] = field(default_factory=lambda: _NO_REASONS)
 
 
 class SourceEnds(View):
@@ -108,11 +115,16 @@ class SourceEnds(View):
 
 
 def _encode(seen: LastSeen) -> bytes:
-    head = {
+    head: dict[str, Any] = {
         "at": seen.at_ms, "records": seen.records,
         "seconds": None if seen.seconds is None else round(seen.seconds, 3),
         "unmeasured": seen.unmeasured, "complete": seen.complete,
     }  # fmt: skip
+    if seen.failed:
+        failed: dict[str, dict[str, str]] = {}
+        for p, why in sorted(seen.failed.items())[:_MOST_FAILED]:
+            failed.setdefault(p.topic, {})[str(p.partition)] = why[:_MOST_REASON]
+        head["failed"] = failed
     if seen.complete:
         if len(seen.ends) + len(seen.silent) <= _MOST_ENDS:
             named = {
@@ -157,6 +169,11 @@ def _decode(value: bytes) -> LastSeen | None:
             int(told["records"]), None if seconds is None else float(seconds),
             MappingProxyType(topics), int(told.get("unmeasured", 0)),
             _offsets(told.get("begins", {})), frozenset(_offsets(told.get("silent", {}))),
+            MappingProxyType({
+                TopicPartition(str(topic), int(partition)): str(why)
+                for topic, partitions in told.get("failed", {}).items()
+                for partition, why in partitions.items()
+            }),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -169,7 +169,7 @@ FAILOVER_PLAN = _object(
         group=_TEXT, state=_TEXT, reason=_TEXT, partitions=_INTEGER, skips=_INTEGER,
         repeats=_INTEGER, unset=_map(_TEXT),
     )),
-    before=_NOTED_OR_NULL,
+    faulted=_map(_TEXT), notes=_list(_TEXT), before=_NOTED_OR_NULL,
     refusals=_list(_object(code=_TEXT, message=_TEXT, hint=_TEXT)),
 )  # fmt: skip
 _REPORT = _object(
@@ -182,6 +182,7 @@ _REPORT = _object(
         kept_ahead=_INTEGER, kept=_map(_object(committed=_INTEGER, translated=_INTEGER)),
         offsets=_map(_INTEGER), unset=_map(_TEXT),
     )),
+    faulted=_map(_TEXT), notes=_list(_TEXT),
     steps=_map(_NUMBER),
 )  # fmt: skip
 _RUN = _object(

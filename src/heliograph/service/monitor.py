@@ -551,8 +551,9 @@ class FlowMonitor:
         if len(self._source_knew) < len(self._targets):
             silent = self._targets.keys() - self._source_knew.keys()
         return LastSeen(
-            at_ms, ends, True, topics.total(), seconds, topics, len(self._absent), begins, silent
-        )
+            at_ms, ends, True, topics.total(), seconds, topics, len(self._absent), begins, silent,
+            {p: report.why for p, report in self._states.failing().items()},
+        )  # fmt: skip
 
     def snapshot(
         self, life: Life, parts: Mapping[str, Life], jobs: Sequence[JobSnapshot] = ()

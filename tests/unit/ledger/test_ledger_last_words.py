@@ -42,7 +42,16 @@ words = st.builds(
     seen, offsets, places, begins=places,
     records=offsets, seconds=st.none() | st.floats(0, 1e6).map(lambda s: round(s, 3)),
     unmeasured=st.integers(0, 9),
+    failed=st.dictionaries(st.builds(T, names, st.integers(0, 9)), st.text(max_size=9), max_size=3),
 )  # fmt: skip
+
+
+def test_of_many_partitions_that_failed_some_are_named_and_no_reason_is_long():
+    topic = CompactedTopic()
+    source_ends(topic).note(seen(failed={T("orders", n): "why " * 1000 for n in range(2000)}))
+    last = source_ends(topic).last
+    assert last is not None and len(last.failed) == 50
+    assert {len(why) for why in last.failed.values()} == {300}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "one/two"]), words), min_size=1))
