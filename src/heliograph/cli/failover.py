@@ -144,8 +144,10 @@ def _show_plan(config: FlowConfig, plan: FailoverPlan) -> None:
 
 def _show_report(config: FlowConfig, report: FailoverReport) -> None:
     flow = config.flow
-    done = "was through already" if report.repeated else "is through"
-    click.echo(f"\nThe failover to {flow.target} {done}.")
+    click.echo(
+        f"\nThe failover to {flow.target} was through already." if report.repeated
+        else f"\nThe failover to {flow.target} is through."
+    )  # fmt: skip
     echo_fact("RTO", duration(report.rto_seconds))
     echo_fact("RPO", str(report.risk))
     echo_fact("groups", _groups(report))
