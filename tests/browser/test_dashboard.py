@@ -14,9 +14,6 @@ from itertools import combinations, cycle, permutations
 from urllib.parse import quote
 
 import pytest
-
-pytest.importorskip("selenium", reason="needs selenium, of the extra dev")
-
 from browsing import MISSING, browser, wait_until
 from selenium.webdriver.common.keys import Keys
 from synthetic import (
@@ -28,8 +25,9 @@ from synthetic import (
     SyntheticMirror,
     synthetic_server,
 )
+from tools import skip_without
 
-needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+needs_browser = skip_without(MISSING)
 FLOW_TABS = ("partitions", "topics", "groups", "failover", "configuration")
 VIEWS = ("", "topics", "groups", "jobs", "events", "configuration",
          *(f"flow/{quote(MAIN)}/{tab}" for tab in FLOW_TABS))  # fmt: skip

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from pyspark.java_gateway import launch_gateway
 from synthetic import SyntheticMirror, synthetic_server
+from tools import skip_without
 
 from heliograph.rest.metrics.route import exposition
 from heliograph.rest.settings import MetricsSettings
@@ -26,11 +27,9 @@ PROMETHEUS = DEPLOY / "prometheus"
 #: Long enough for a machine on which a lot else runs.
 PATIENCE_SECONDS = 90.0
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is missing: apt install prometheus"
-)
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="prometheus is missing: apt install prometheus"
+needs_promtool, needs_prometheus = (
+    skip_without("" if shutil.which(tool) else f"needs {tool}: apt-get install prometheus (Debian)")
+    for tool in ("promtool", "prometheus")
 )
 
 S = 'strimzi_io_kind=~"KafkaMirrorMaker2",strimzi_io_cluster="heliograph"'
