@@ -271,6 +271,7 @@ class SyntheticMirror:
                 max(t.lag_seconds for t in topics), 0, now - now % 2,
             ),
             rto_seconds=7.25, rto_measured_at=now - 3 * 86_400,
+            diverged_records=self.stage.diverged,
             events=self.events.counts(MAIN), told_offsets=self.events.told_offsets(MAIN),
             **_counted(rows, now, self._began),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from heliograph.control.groups.start_rules import GroupStart, Log, Moved, Start
+from heliograph.control.groups.start_rules import GroupStart, KeptAhead, Log, Moved, Start
 from heliograph.failover.failover import STEPS, FailoverPlan, FailoverReport
 from heliograph.failover.handover_log import Noted
 from heliograph.failover.refusals import HandoverFailed, HandoverRefused
@@ -57,6 +57,8 @@ class FailoverStage:
         pace: seconds that a step takes.
         last: the newest handover of each flow, as the ledger has it.
         topics, groups: as `TOPICS` and `GROUPS`.
+        diverged: what the old source has that the target has not, once it is back.
+        kept: where a group is ahead on the target, by its name; ``notes`` of the plan.
     """
 
     def __init__(self, clock=time.time, *, pace=0.0):
@@ -65,6 +67,9 @@ class FailoverStage:
         self.healthy = self.unfit = False
         self.looks = 0
         self.topics, self.groups = TOPICS, GROUPS
+        self.kept: dict[str, dict[TopicPartition, KeptAhead]] = {}
+        self.notes: tuple[str, ...] = ()
+        self.diverged: int | None = None
         self.waits_before = self.breaks_in = ""
         self.go = threading.Event()
         self.last: dict[str, Handover] = {}
@@ -153,6 +158,7 @@ class _Failover:
         return FailoverPlan(
             name, source, None, mirrored, risk_of(positions, source, noted, stage.clock()),
             self._groups(), last, tuple(self._refusals()) if last is None else (),
+            notes=stage.notes,
         )  # fmt: skip
 
     def _groups(self):
@@ -206,7 +212,8 @@ class _Failover:
                 done(SAID[step][1])
         steps.end()
         moved = {
-            n: Moved(n, written=0 if why else 1, reason=why) for n, why in stage.groups.items()
+            n: Moved(n, written=0 if why else 1, kept=stage.kept.get(n, {}), reason=why)
+            for n, why in stage.groups.items()
         }
         return FailoverReport(
             name, steps.handover, plan.source, plan.risk, self.positions, self.targets, moved,

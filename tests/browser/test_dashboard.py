@@ -27,6 +27,9 @@ from synthetic import (
 )
 from tools import skip_without
 
+from heliograph.control.groups.start_rules import KeptAhead
+from heliograph.model import TopicPartition
+
 needs_browser = skip_without(MISSING)
 FLOW_TABS = ("partitions", "topics", "groups", "failover", "configuration")
 VIEWS = ("", "topics", "groups", "jobs", "events", "configuration",
@@ -408,12 +411,17 @@ def test_a_failover_is_done_when_its_flow_is_typed_and_followed_step_by_step(pag
     with synthetic_server(SyntheticMirror(partitions=200, groups=3)) as served:
         stage = served.mirror.stage
         stage.healthy, stage.waits_before = True, "stop"
+        stage.notes = ("retention.ms is 1 on us-east and 2 on eu-west: audit.raw",)
+        stage.kept = {
+            "billing": {TopicPartition("us-east.audit.raw", 0): KeptAhead(40_007, 40_000)}
+        }
         open_view(page, served, flow_address(MAIN, "failover"))
         # What was rehearsed, what would be lost, what speaks against it, who cannot be moved.
         page.says("eu-west did not answer", "#tab")
         page.says("502 records would be lost: us-east itself says so", "#tab")
         page.says("all 84 partitions of it have a leader: nothing has to be lost", ".against")
         page.says("fraud-detection no 0 0 is in use on eu-west (Stable)", "#tab")
+        page.says("Worth knowing retention.ms is 1 on us-east and 2 on eu-west", "#tab")
         page.click('[data-command="failover"]')
         name, yes = page.find("#confirm-name"), page.find("#confirm-yes")
         assert page.driver.switch_to.active_element == name
@@ -441,10 +449,15 @@ def test_a_failover_is_done_when_its_flow_is_typed_and_followed_step_by_step(pag
         stage.go.set()
         page.find('[data-step="groups"][data-state="done"]', "3 groups moved, 1 not")
         page.says("Groups that were not moved fraud-detection", "#tab")
+        page.says("kept there billing: us-east.audit.raw-0 at 40007, 7 ahead", "#tab")
         page.find('[data-command="failover"]', "Do what the failover left")
         assert [wish.force for wish in stage.wishes] == [True, True]
         page.go(f"/{flow_address(MAIN, 'events')}")
         page.says("is through after 7.2 s; 1 group not moved", "#tab .events")
+        # The old source is back, and takes writes.
+        stage.diverged = 12
+        page.go("/")
+        page.says("us-east has 12 records that eu-west has not.", ".attention")
 
 
 @needs_browser

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -319,6 +320,8 @@ def test_a_failback_without_a_failover_is_refused(day):
 def test_what_is_resumed_before_the_cut_stops_it_and_what_is_lost_is_asked_for_after_it(day):
     subject, nobody = Subject.topic(CLICKS), compile_pattern("nobody")
 
+    shown = []
+
     def after(step, act):
         """A failover during which something is done when a step is through."""
 
@@ -328,7 +331,7 @@ def test_what_is_resumed_before_the_cut_stops_it_and_what_is_lost_is_asked_for_a
 
         wish = FailoverWish(compile_pattern(CLICKS), nobody, force=True, drain_seconds=0.0)
         with Failover(day.config, wish, tell) as failover:
-            return failover.run()
+            return failover.run(lambda plan: shown.append((plan, time.time() * 1000)))
 
     def resume():
         with day.side() as side:
@@ -344,6 +347,10 @@ def test_what_is_resumed_before_the_cut_stops_it_and_what_is_lost_is_asked_for_a
     # The same command stops mirrors again. What the source takes meanwhile is in the report.
     report = after("cut", lambda: day.flow.write(CLICKS, [b"late", b"later"], 1))
     assert not report.repeated and report.handover.id == last.id
+    # Its time counts from before the first look of the first command.
+    assert shown[0][0].before is None and shown[1][0].before is not None
+    assert report.handover.began_ms < shown[0][1]
+    assert report.rto_seconds > (shown[1][1] - shown[0][1]) / 1000
     risk = report.risk
     assert risk.exact and {str(p.partition): p.records for p in risk.behind} == {"clicks-1": 2}
     cut_ms = report.handover.began_ms

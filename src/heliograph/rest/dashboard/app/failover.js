@@ -15,7 +15,7 @@ const SHOWN = 12;
 const UNDER_WAY_MS = 2000;
 const AT_REST_MS = 15000;
 /** What an admin may overrule. */
-const OVERRULED = ["failover.source-healthy", "failover.both-directions"];
+const OVERRULED = ["failover.source-healthy", "failover.both-directions", "failover.faulted"];
 
 /** The tab of a flow. */
 export function failover(flow) {
@@ -87,7 +87,7 @@ export function failover(flow) {
     if (!maySee) return [head(null), h("p", { class: "muted" }, "Your role is viewer. An operator sees what a failover would do.")];
     if (problem) return [head(again), h("p", { class: "problem", role: "alert" }, problem)];
     if (!found) return [head(again), h("p", { class: "muted" }, "Looking at both clusters. This takes some seconds if one of them does not answer.")];
-    return [head([again, executeButton()]), whyNot(), verdict(found), planFacts(found), groupsOf(found), recordsAtRisk(found), topicsOf(found)];
+    return [head([again, executeButton()]), whyNot(), verdict(found), planFacts(found), notesOf(found), groupsOf(found), recordsAtRisk(found), topicsOf(found)];
   }
 
   const busy = () => known?.run && !known.run.ended;
@@ -210,6 +210,15 @@ function planFacts(plan) {
     source.why_not ? h("p", { class: "reason" }, `${name}: ${source.why_not}`) : null,
     h("p", {}, lost(plan)),
   ];
+}
+
+/** What to know besides, and what could not be mirrored. */
+function notesOf({ notes, faulted }) {
+  const failed = Object.entries(faulted).map(([partition, why]) => `${partition} could not be mirrored: ${why}`);
+  const all = [...failed, ...notes];
+  if (!all.length) return null;
+  const more = all.length > SHOWN ? h("li", {}, `And ${all.length - SHOWN} more: heliograph failover --dry-run -o json has all.`) : null;
+  return [h("h3", {}, "Worth knowing"), h("ul", {}, all.slice(0, SHOWN).map((text) => h("li", {}, text)), more)];
 }
 
 /** A table of a few rows; `more` is how many there are beyond these. */

@@ -89,10 +89,15 @@ function line({ step, state, text, seconds }) {
 /** What it did, of a failover of this process. */
 function result(report) {
   const left = report.groups.filter((group) => !group.moved);
+  const ahead = report.groups.filter((group) => group.kept_ahead);
+  const places = (group) => Object.entries(group.kept).map(([partition, { committed, translated }]) => `${partition} at ${committed}, ${committed - translated} ahead`);
+  const text = report.rpo.exact || report.rpo.records === null ? null : h("p", { class: "muted" }, "What the source took after it last answered is not known.");
   return [
     facts(["Recovery took", duration(report.rto_seconds)], ["Lost", report.rpo.records === null ? "not known" : count(report.rpo.records, "record")],
       ["Partitions", whole(report.partitions.length)], ["Groups moved", whole(report.groups.length - left.length)], ["Groups not moved", whole(left.length)]),
+    text,
     left.length ? h("div", { class: "against" }, h("h3", {}, "Groups that were not moved"), left.map((group) => h("p", {}, h("b", {}, group.group), `: ${group.reason}`))) : null,
+    ahead.length ? h("div", {}, h("h3", {}, "Groups that are ahead, and were kept there"), ahead.map((group) => h("p", {}, h("b", {}, group.group), `: ${places(group).join(", ")}`))) : null,
   ];
 }
 
