@@ -48,7 +48,8 @@ __all__ = ["failover_command"]
 @click.option("--rewind", is_flag=True,
               help="Also set groups back that are ahead on the target.")  # fmt: skip
 @click.option("--force", is_flag=True,
-              help="Although the source is healthy, or both directions are enabled.")  # fmt: skip
+              help="Although the source is healthy, both directions are enabled, or topics could"
+                   " not be mirrored.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option("table", "json", "yaml")

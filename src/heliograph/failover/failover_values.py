@@ -29,7 +29,8 @@ class FailoverWish:
         topics: source topics whose names it matches wholly; None: all of the flow.
         groups: likewise consumer groups.
         max_records, max_seconds: how much may be lost; None: any.
-        force: although the source is healthy, or both directions are enabled.
+        force: although the source is healthy, both directions are enabled, or topics could not be
+            mirrored.
         rewind: groups that are ahead on the target are set back.
         drain_seconds: how long the mirror may copy on, at most.
         patience_seconds: how long mirrors may take to rest.

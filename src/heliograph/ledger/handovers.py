@@ -216,10 +216,13 @@ def _cut(value: bytes) -> Cut:
 
 
 class RestingCuts:
-    """Where places were cut that rest since: what the target has from there on is its own."""
+    """Where places were cut that rest since: what the target has from there on is its own.
+
+    By handovers of one scope, or of the whole pair of clusters.
+    """
 
     def __init__(self, follower: LedgerFollower, scope: str = "") -> None:
-        self._handovers = Handovers(follower, scope)
+        self._handovers = [Handovers(follower, one) for one in sorted({"", scope})]
         self._holds = Holds(follower, scope)
 
     def at(self, place: Place) -> CutAt | None:
@@ -237,15 +240,14 @@ class RestingCuts:
     def failed_over(self) -> bool:
         """Whether there may be any such place: most flows need not ask for each of theirs."""
         held = self._holds.held.values()
-        return bool(self._handovers.cuts) and not all(hold.standby for hold in held)
+        return any(h.cuts for h in self._handovers) and not all(hold.standby for hold in held)
 
     def _at(self, place: Place, *, standby: bool) -> CutAt | None:
-        cut = self._handovers.cuts.get(place.topic)
-        if cut is None or not cut.held_ms:
-            return None
         held = self._holds.held
         holds = (held.get(Subject.topic(place.topic)), held.get(Subject.part("copying")))
-        for hold in holds:
-            if hold is not None and hold.since_ms == cut.held_ms and (standby or not hold.standby):
+        resting = {h.since_ms for h in holds if h is not None and (standby or not h.standby)}
+        for handovers in self._handovers:
+            cut = handovers.cuts.get(place.topic)
+            if cut is not None and cut.held_ms and cut.held_ms in resting:
                 return cut.of(place)
         return None

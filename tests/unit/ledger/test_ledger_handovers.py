@@ -42,7 +42,8 @@ def test_a_handover_is_read_as_it_was_written():
 
 
 def test_a_cut_counts_while_what_it_held_rests_and_as_a_failover_until_that_stands_by():
-    views = Views(CompactedTopic()).refresh()
+    topic = CompactedTopic()
+    views = Views(topic).refresh()
     place = Place("orders", 0, uuid.uuid4(), uuid.uuid4())
     copying, at = Subject.part("copying"), CutAt(20, 25)
     views.holds.hold([copying], "me")
@@ -51,6 +52,8 @@ def test_a_cut_counts_while_what_it_held_rests_and_as_a_failover_until_that_stan
     views.handovers.cut({"orders": Cut("1", *ids, {0: at}, held_ms)})
     cuts = views.refresh().cuts
     assert (cuts.at(place), cuts.failed_over_at(place), cuts.failed_over) == (at, at, True)
+    # It holds for a connector of this pair of clusters, too.
+    assert Views(topic, "connector").refresh().cuts.failed_over_at(place) == at
     assert cuts.failed_over_at(place._replace(source_id=uuid.uuid4())) is None, "made anew"
     views.holds.lift([copying])
     views.refresh()
