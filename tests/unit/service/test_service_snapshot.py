@@ -227,6 +227,21 @@ def test_what_rested_on_purpose_has_not_waited_for_a_task(world):
     assert world.monitor.events.counts["flow.waiting"] == 1
 
 
+def test_what_cannot_be_mirrored_is_noted_for_a_failover(world):
+    p, q = world.parts
+    world.write(p, 10)
+    world.mirror(q, 0)
+    world.measure()
+    failed = PartitionReport("A->B", p, S.FAILED, 1.0, "a record is too large", "target.refused")
+    world.monitor.hear(LeaseReport("A->B", 1, reports=(failed,)))
+    world.measure()
+    assert world.monitor.seen().failed == {p: "a record is too large"}
+    world.monitor.hear(LeaseReport("A->B", 1, reports=(replace(failed, state=S.COPYING),)))
+    world.mirror(p, 10)
+    world.measure()
+    assert not world.monitor.seen().failed
+
+
 def test_what_is_in_an_open_transaction_is_at_risk_and_no_lag(monkeypatch):
     world = World(monkeypatch, committed=True)
     p = world.parts[0]
