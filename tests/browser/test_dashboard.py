@@ -355,6 +355,17 @@ def test_topics_have_a_state_a_reason_and_the_button_that_applies(page, served):
     page.until(lambda: " copying " in row("clicks"), "the topic is copied")
 
 
+def posted(page, url):
+    """How the server answers who is logged in, whatever the page offers."""
+    return page.driver.execute_async_script("""
+      const [url, done] = arguments;
+      const Authorization = sessionStorage.getItem("heliograph.login");
+      fetch(url, {
+        method: "POST", headers: {Authorization, "Content-Type": "application/json"}, body: "{}",
+      }).then((answer) => done(answer.status));
+    """, url)  # fmt: skip
+
+
 @needs_browser
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
@@ -373,17 +384,22 @@ def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
         assert page.all("[data-command]") == []
         page.says("Your role is viewer")
         # Nor does the server take it, whatever a page does.
-        status = page.driver.execute_async_script("""
-          const done = arguments[arguments.length - 1];
-          const Authorization = sessionStorage.getItem("heliograph.login");
-          fetch(arguments[0], {method: "POST", headers: {Authorization}})
-            .then((answer) => done(answer.status));
-        """, f"{guarded.url}/heliograph/v1/flows/{quote(BACK)}/pause")  # fmt: skip
-        assert status == 403
+        assert posted(page, f"{guarded.url}/heliograph/v1/flows/{quote(BACK)}/pause") == 403
         assert guarded.mirror.supervisor(BACK).paused == {}
     else:
         offered = {button.get_attribute("data-command") for button in page.all("[data-command]")}
         assert offered == {"pause", "restart"}
+        flow = guarded.mirror.supervisor(BACK)
+        page.click('.card-head [data-command="pause"]')
+        page.find("#confirm-why").send_keys("us-east is moved")
+        page.click("#confirm-yes")
+        wait_until(lambda: len(flow.paused) == 3, "all parts pause")
+        # Who has ordered it is told to everybody.
+        page.says(f"paused by {name}, through REST: us-east is moved", ".part")
+        page.click('.card-head [data-command="resume"]')
+        page.click("#confirm-yes")
+        wait_until(lambda: not flow.paused, "all parts go on")
+        page.find('.card-head [data-command="pause"]')
     # An operator sees what a failover would do, only an admin is offered to do it.
     page.go(f"/{flow_address(BACK, 'failover')}")
     if role == "viewer":
@@ -392,6 +408,9 @@ def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
         page.says("Nothing speaks against a failover to us-east", "#tab")
     offered = bool(page.all('[data-command="failover"]'))
     assert offered == (role == "admin")
+    if role != "admin":
+        assert posted(page, f"{guarded.url}/heliograph/v1/flows/{quote(BACK)}/failover") == 403
+        assert guarded.mirror.stage.wishes == []
     assert ("An admin can fail over" in page.text("#tab")) == (role == "operator")
     # A reload keeps the login, logging out forgets it; a token is another way.
     page.driver.refresh()
@@ -407,15 +426,18 @@ def test_each_role_logs_in_and_sees_what_it_may_do(page, guarded, role):
 @needs_browser
 def test_a_failover_is_done_when_its_flow_is_typed_and_followed_step_by_step(page):
     # It answers 409 to what it refuses.
-    page.may_say = ("status of 409",)
-    with synthetic_server(SyntheticMirror(partitions=200, groups=3)) as served:
+    page.may_say = (EXPECTED_OF_LOGINS, "status of 409")
+    with synthetic_server(SyntheticMirror(partitions=200, groups=3), logins=True) as served:
         stage = served.mirror.stage
         stage.healthy, stage.waits_before = True, "stop"
         stage.notes = ("retention.ms is 1 on us-east and 2 on eu-west: audit.raw",)
         stage.kept = {
             "billing": {TopicPartition("us-east.audit.raw", 0): KeptAhead(40_007, 40_000)}
         }
-        open_view(page, served, flow_address(MAIN, "failover"))
+        page.open(f"{served.url}/dashboard/#/{flow_address(MAIN, 'failover')}")
+        for field, text in zip(("#user", "#password"), served.users["admin"], strict=True):
+            page.find(field).send_keys(text)
+        page.press(Keys.ENTER)
         # What was rehearsed, what would be lost, what speaks against it, who cannot be moved.
         page.says("eu-west did not answer", "#tab")
         page.says("502 records would be lost: us-east itself says so", "#tab")
