@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
+# Compiled modules are kept, whatever the shell says: the tests start hundreds of commands.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help install tools demo test chaos soak story lint audit bench canary measure docs screenshots dist pins clean
 
 help:  ## Show the targets
@@ -28,7 +30,7 @@ demo: install  ## Two real clusters, a mirror killed in mid-copy, and the proof
 	$(BIN)/heliograph demo
 
 test: install  ## All tests, with real brokers, real Spark and the real MM2
-	$(BIN)/pytest -n 2 --no-loadscope-reorder -m "not full" --durations 20
+	$(BIN)/pytest -n 3 --no-loadscope-reorder -m "not full" --durations 20
 
 chaos: install  ## All fault tests, the slow ones too
 	$(BIN)/pytest tests/chaos -m ''
