@@ -6,13 +6,16 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Producer
 from failing_back import Standby
+from mirroring import wait_for
 
 from heliograph.cli import cli
 from heliograph.config.key import compile_pattern
 from heliograph.failover import exporting
 from heliograph.failover.divergence import Tail
 from heliograph.failover.failback_plan import Totals
+from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.unmirrored import Choice
 from heliograph.ledger.holds import Subject
 
@@ -178,7 +181,7 @@ def test_there_and_back_and_there_again_nothing_is_taken_for_what_it_is_not(both
     assert len(both.rows(both.here, "ord")) == 5 + 1 + 5 + 4 + 2
 
 
-def test_topics_that_the_old_source_has_lost_are_made_anew(both):
+def test_topics_that_the_old_source_has_lost_are_made_anew(both, lab):
     for topic in ("ord", "pay"):
         both.write(both.here, topic, *numbered("old", 3))
     both.copy(both.flow, "ord", "pay")
@@ -188,17 +191,40 @@ def test_topics_that_the_old_source_has_lost_are_made_anew(both):
         both.delete(both.here, topic)
     both.create(both.here, "ord")
     both.write(both.here, "ord", "another")
-    refusals = both.plan({"*": KEEP}).refusals
+    # Whoever went on there, and has not ended a transaction.
+    producer = Producer(
+        {"bootstrap.servers": lab["A"].bootstrap, "transactional.id": both.name("click")}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(both.name("click"), b"open", partition=0)
+    assert producer.flush(60) == 0
+    with pytest.raises(HandoverRefused) as caught:
+        both.plan({"*": KEEP})
+    assert caught.value.code == "failback.open-transaction"
+    assert f"{both.p('click')} on {both.a} has an open transaction at offset 0" in str(caught.value)
+    producer.abort_transaction()
+
+    refusals = wait_for(lambda: settled(both)).refusals
     assert [r.code for r in refusals] == ["failback.must-rebuild"] * 2
     assert f"{both.p('ord')} on {both.a} cannot be kept: it was created anew" in str(refusals[0])
     assert f"{both.p('pay')} on {both.a} cannot be kept: it is gone" in str(refusals[1])
     assert f"--unmirrored '{both.name('pay')}=rebuild'" in refusals[1].hint
-    report = both.fail_back({both.name("ord"): EXPORT, both.name("pay"): REBUILD})
-    assert (report.exported, report.plan.totals) == (1, Totals(1, 2))
+    report = both.fail_back({both.name("ord"): EXPORT, "*": REBUILD})
+    # What was aborted, and its marker, are offsets, too.
+    assert (report.exported, report.plan.totals) == (1, Totals(1 + 2, 2))
     both.copy(both.back, "ord", "pay")
     for topic in ("ord", "pay"):
         assert both.rows(both.here, topic) == [*numbered("old", 3), "own"]
     assert both.exported() == [("ord", 0, "another")]
+
+
+def settled(both):
+    """The plan, as soon as no transaction is open any more."""
+    try:
+        return both.plan({"*": KEEP})
+    except HandoverRefused:
+        return None
 
 
 def test_topics_that_were_promoted_alone_are_failed_back_alone(both):
