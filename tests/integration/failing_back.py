@@ -218,9 +218,9 @@ class Standby:
         ) as failover:  # fmt: skip
             return failover.run()
 
-    def failback(self, choices=None, expected=None, *, flow=None, reverse=None):
-        """Not entered; without waiting for a mirror."""
-        wish = FailbackWish(choices or {}, expected, 0.0, "me")
+    def failback(self, choices=None, expected=None, *, flow=None, reverse=None, wait_seconds=0.0):
+        """Not entered; as a rule without waiting for a mirror."""
+        wish = FailbackWish(choices or {}, expected, wait_seconds, "me")
         return Failback(flow or self.flow, reverse or self.back, wish, self.told.append)
 
     def plan(self, *wish, **flows):

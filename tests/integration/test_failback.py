@@ -10,14 +10,17 @@ from confluent_kafka import Producer
 from failing_back import Standby
 from mirroring import wait_for
 
+from heliograph.batch.records import Record, build
 from heliograph.cli import cli
 from heliograph.config.key import compile_pattern
 from heliograph.failover import exporting
 from heliograph.failover.divergence import Tail
 from heliograph.failover.failback_plan import Totals
-from heliograph.failover.refusals import HandoverRefused
+from heliograph.failover.refusals import HandoverFailed, HandoverRefused
 from heliograph.failover.unmirrored import Choice
 from heliograph.ledger.holds import Subject
+from heliograph.model import TopicPartition
+from heliograph.wire import log
 
 KEEP, EXPORT, REBUILD = Choice.KEEP, Choice.EXPORT, Choice.REBUILD
 CHOICES = {"ord": KEEP, "pay": EXPORT, "click": REBUILD, "new": KEEP, "odd": EXPORT}
@@ -132,6 +135,13 @@ def test_what_each_side_has_is_told_exactly_even_what_retention_took(both):
 
 def test_killed_in_the_middle_of_an_export_it_ends_the_same(both):
     killed_and_repeated(both, *KILLS[0])
+    # A request of the one that was killed comes late: its second batch, of three records.
+    before = both.exported()
+    with both.side() as side:
+        producer_id = side.handovers.last.facts["producer_id"]
+    late = build([Record(0, 1, None, b"late")] * 3, producer_id=producer_id, sequence=3)
+    log.append(both.there, TopicPartition(f"mm2-unmirrored.{both.a}.internal", 0), late)
+    assert both.exported() == before
 
 
 @pytest.mark.full
@@ -210,7 +220,12 @@ def test_topics_that_the_old_source_has_lost_are_made_anew(both, lab):
     assert f"{both.p('ord')} on {both.a} cannot be kept: it was created anew" in str(refusals[0])
     assert f"{both.p('pay')} on {both.a} cannot be kept: it is gone" in str(refusals[1])
     assert f"--unmirrored '{both.name('pay')}=rebuild'" in refusals[1].hint
-    report = both.fail_back({both.name("ord"): EXPORT, "*": REBUILD})
+    choices = {both.name("ord"): EXPORT, "*": REBUILD}
+    with both.failback(choices, wait_seconds=0.1) as failback, pytest.raises(HandoverFailed) as no:
+        failback.run()
+    assert no.value.code == "failback.no-mirror"
+    assert f"no mirror runs {both.back.flow}" in str(no.value)
+    report = both.fail_back(choices)
     # What was aborted, and its marker, are offsets, too.
     assert (report.exported, report.plan.totals) == (1, Totals(1 + 2, 2))
     both.copy(both.back, "ord", "pay")

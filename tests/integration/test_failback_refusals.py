@@ -82,6 +82,14 @@ def test_an_open_failover_comes_first(made):
     assert "that bob@ops began" in str(refusal) and "goes on with it" in refusal.hint
 
 
+def test_topics_of_the_target_that_are_others_now(made):
+    with made.failback() as failback, pytest.raises(HandoverRefused) as caught:
+        plan, look = failback.plan(), failback._look
+        look.cuts(look.side.mirrored().of([]), plan.failover)
+    assert caught.value.code == "failback.no-cut"
+    assert "its topics on the target are others now" in str(caught.value)
+
+
 def test_a_source_that_is_not_there_or_is_another_one(made):
     gone = made.but(made.flow, f"{made.a}.bootstrap.servers = localhost:1")
     refusal = refused(made, {"*": KEEP}, flow=gone)
