@@ -46,6 +46,8 @@ def events_command(
     """
     with find_mirror(flow) as watched:
         watched.settle()
+        if watched.rest is None and output in {"table", "text"}:
+            click.echo(f"what the ledgers in Kafka tell: {watched.note}", err=True)
         least = _number(level)
         for event in _all(watched, after, follow=follow):
             missed = "missed" in event

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from rich.console import Console
 from synthetic import BACK, MAIN, SyntheticMirror, synthetic_server
 
-from heliograph.cli import cli
+from heliograph.cli import cli, events
 from heliograph.cli.events import _all
+from heliograph.cli.kafka_view import KafkaView
 from heliograph.cli.read_back import flow_of
 from heliograph.cli.rest_client import Login, RestClient, url_of
 from heliograph.cli.status import problems_of, status_table
@@ -360,6 +361,18 @@ def test_events_as_table_json_and_yaml(served, tmp_path):
     assert {(event["flow"], event["level"]) for event in chosen} <= {
         (MAIN, "warning"), (MAIN, "error"),
     }  # fmt: skip
+
+
+def test_whoever_follows_without_a_rest_api_looks_again_and_again(monkeypatch):
+    monkeypatch.setattr(events, "_EVERY_SECONDS", 0.0)
+    view = KafkaView([])
+    following = _all(Watched(None, view), 0, follow=True)
+    view._bus.publish(FlowEvent(BACK, "flow.paused", "first", "copying", at=1.0))
+    assert next(following)["text"] == "first"
+    view._bus.publish(FlowEvent(BACK, "flow.resumed", "second", "copying", at=2.0))
+    assert next(following)["text"] == "second"
+    following.close()
+    view.close()
 
 
 def test_whoever_follows_sees_what_happens_next(open_to_all):
