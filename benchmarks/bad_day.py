@@ -4,7 +4,10 @@ Two new clusters, a topic of 20 partitions, a producer that writes to all of the
 are gone, a real mirror, 50 groups. When checkpoints know the groups, the source is killed with kill
 -9 and ``heliograph failover`` is typed. RTO is its own figure: from its beginning until the last
 group was moved. The wall time counts from the kill to the end of the command, the start of Python
-included. Then it is checked:
+included. In every other run the mirror is stopped until the source has 300 more records of every
+partition, and goes on when that is killed: there is something to lose for certain.
+
+Then it is checked:
 
 - Each group's offset on the target: the record there is the one that it would have read next.
 - The source is started again. What its logs have beyond the target's is compared, partition by
@@ -17,13 +20,16 @@ Exits with 1 if a check fails, or a failover took longer than 10 s.
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -33,6 +39,7 @@ import click
 
 from benchmarks.bench import MeasureError
 from benchmarks.contenders import HeliographProcess
+from benchmarks.footprint import tree
 from benchmarks.machine import commit
 from heliograph.batch.records import Record, build
 from heliograph.errors import WireError
@@ -40,15 +47,18 @@ from heliograph.lab import Lab
 from heliograph.lab.proof import read_all
 from heliograph.mm2.checkpoints import CheckpointLog
 from heliograph.model import ClientSettings, TopicPartition
-from heliograph.wire import admin, log
+from heliograph.wire import admin
 from heliograph.wire.cluster import ClusterClient
 from heliograph.wire.groups import Committed, GroupClient
+from heliograph.wire.produce import Producer
 
 TOPIC = "orders"
 #: Groups stand among the first records. The producer writes a batch to every partition, and pauses.
 _FIRST, _PER_BATCH, _PAUSE_SECONDS = 1000, 100, 0.1
 _CHECKPOINTS = "A.checkpoints.internal"
 _PATIENCE_SECONDS = 180.0
+#: More than the source has answered to fetches that waited: a mirror that goes on copies that.
+_TAIL = 300
 _LONGEST_SECONDS = 10.0
 _RESULTS = Path(__file__).parent / "results" / "bad-day.md"
 
@@ -56,7 +66,7 @@ _Places = Mapping[str, Mapping[TopicPartition, int]]
 
 
 class _Producer(threading.Thread):
-    """Numbered records to every partition, until the brokers are gone."""
+    """Numbered records to every partition, until their broker is gone: it never comes back."""
 
     def __init__(self, settings: ClientSettings, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -67,15 +77,23 @@ class _Producer(threading.Thread):
 
     def run(self) -> None:
         """Write."""
-        while not self._stopping.wait(_PAUSE_SECONDS):
-            now = int(time.time() * 1000)
-            batch = [Record(0, now, None, b"%d" % (self.written + n)) for n in range(_PER_BATCH)]
-            try:
-                for index in range(self._partitions):
-                    log.append(self._client, TopicPartition(TOPIC, index), build(batch))
-            except WireError:
-                return
-            self.written += _PER_BATCH
+        metadata = self._client.metadata([TOPIC])
+        connection = self._client.open(metadata.leader(TOPIC, 0))
+        producer = Producer(connection, {TOPIC: metadata.topics[TOPIC].topic_id})
+        with suppress(WireError):
+            while not self._stopping.wait(_PAUSE_SECONDS):
+                self._write(producer)
+        connection.close()
+
+    def _write(self, producer: Producer) -> None:
+        now = int(time.time() * 1000)
+        batch = build([Record(0, now, None, b"%d" % (self.written + n)) for n in range(_PER_BATCH)])
+        left = {TopicPartition(TOPIC, index) for index in range(self._partitions)}
+        # A young topic may refuse until its leader has heard of it.
+        while left:
+            answers = producer.call([(p, batch) for p in sorted(left)], 30.0)
+            left = {a.partition for a in answers if a.error}
+        self.written += _PER_BATCH
 
     def stop(self) -> None:
         """Returns when nothing is written any more."""
@@ -173,8 +191,12 @@ def _await(condition: Callable[[], object], what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One failover. ``first`` and ``exact`` are records that were reported as lost."""
+    """One failover. ``first`` and ``exact`` are records that were reported as lost.
 
+    ``behind``: the mirror was stopped for a while before the source was killed.
+    """
+
+    behind: bool
     rto: float
     wall: float
     steps: Mapping[str, float]
@@ -198,7 +220,35 @@ def _fail_over(path: Path) -> dict[str, Any]:
     return told
 
 
-def _once(folder: Path, groups: int, partitions: int) -> _Run:
+def _kill(
+    lab: Lab, pair: _Pair, mirror: HeliographProcess, partitions: int, *, behind: bool
+) -> float:
+    """Kill the source under load; returns when, by `time.monotonic`."""
+
+    def ahead() -> bool:
+        lead = pair.on_disk()
+        return len(lead) == partitions and min(lead.values()) >= _TAIL
+
+    try:
+        if behind:
+            _signal(mirror, signal.SIGSTOP)
+            _await(ahead, "the source is ahead")
+        began = time.monotonic()
+        for broker in lab["A"].brokers:
+            broker.kill()
+    finally:
+        if behind:
+            _signal(mirror, signal.SIGCONT)
+    return began
+
+
+def _signal(mirror: HeliographProcess, number: signal.Signals) -> None:
+    for pid in tree(mirror.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _once(folder: Path, groups: int, partitions: int, *, behind: bool) -> _Run:
     """One failover, measured and checked."""
     with Lab(folder / "lab") as lab:
         pair = _Pair(lab, groups, partitions)
@@ -216,18 +266,17 @@ def _once(folder: Path, groups: int, partitions: int) -> _Run:
             _await(lambda: pair.known(wanted), "checkpoints know the groups")
             if not producer.is_alive():
                 raise MeasureError("the producer has ended before the source did")
-            began = time.monotonic()
-            for broker in lab["A"].brokers:
-                broker.kill()
+            began = _kill(lab, pair, mirror, partitions, behind=behind)
             report = _fail_over(folder / "mm2.properties")
             wall = time.monotonic() - began
             wrong = pair.wrong(wanted)
+            producer.join(_PATIENCE_SECONDS)
             lab["A"].start_brokers()
             lab["A"].wait_ready()
             _await(lambda: len(_ends(pair.source, TOPIC)) == partitions, "the source is back")
             disk = pair.on_disk()
             again = _fail_over(folder / "mm2.properties")
-            return _judged(report, again, disk, wrong, wall)
+            return _judged(report, again, disk, wrong, wall, behind=behind)
         finally:
             producer.stop()
             mirror.stop()
@@ -247,8 +296,9 @@ def _configured(folder: Path, lab: Lab) -> Path:
 
 
 def _judged(
-    report: dict[str, Any], again: dict[str, Any], disk: dict[str, int], wrong: int, wall: float
-) -> _Run:
+    report: dict[str, Any], again: dict[str, Any], disk: dict[str, int], wrong: int, wall: float,
+    *, behind: bool,
+) -> _Run:  # fmt: skip
     def lost(told: dict[str, Any]) -> dict[str, int]:
         return {p["partition"]: p["records"] for p in told["rpo"]["partitions"]}
 
@@ -265,8 +315,8 @@ def _judged(
     if any(records > disk.get(p, 0) for p, records in lost(report).items()):
         problems.append(f"the first report names {lost(report)}, the disk has {disk}")
     return _Run(
-        report["rto_seconds"], wall, report["steps"], wrong, unmoved, report["rpo"]["records"],
-        again["rpo"]["records"], sum(disk.values()), tuple(problems),
+        behind, report["rto_seconds"], wall, report["steps"], wrong, unmoved,
+        report["rpo"]["records"], again["rpo"]["records"], sum(disk.values()), tuple(problems),
     )  # fmt: skip
 
 
@@ -288,14 +338,17 @@ def _table(found: list[_Run], groups: int, partitions: int) -> str:
             f"| {number} | {run.rto:.2f} | {' | '.join(cells)} | {run.wall:.2f} | {run.wrong} |"
         )
     lines += [
-        "", "Records lost: what the first report knew without the source (and said that there may"
-        " be more), what the repeated command says when the source is back, and what the source's"
-        " disk has beyond the target.", "",
-        "| run | first report | repeated, exact | on the disk |", "|---|---:|---:|---:|",
+        "", "Records lost, of a mirror that ran on, or was stopped until the source was"
+        f" {_TAIL} records ahead in every partition: what the first report knew without the source"
+        " (and said that there may be more), what the repeated command says when the source is"
+        " back, and what the source's disk has beyond the target.", "",
+        "| run | mirror | first report | repeated, exact | on the disk |",
+        "|---|---|---:|---:|---:|",
     ]  # fmt: skip
     for number, run in enumerate(found, 1):
         first = "not known" if run.first is None else f"{run.first:,}"
-        lines.append(f"| {number} | {first} | {run.exact:,} | {run.disk:,} |")
+        mirror = "stopped before" if run.behind else "ran on"
+        lines.append(f"| {number} | {mirror} | {first} | {run.exact:,} | {run.disk:,} |")
     problems = [f"run {n}: {text}" for n, run in enumerate(found, 1) for text in run.problems]
     lines += ["", f"Median RTO: {median(run.rto for run in found):.2f} s", ""]
     lines += [f"- Failed: {text}" for text in problems] or ["All checks passed."]
@@ -303,17 +356,18 @@ def _table(found: list[_Run], groups: int, partitions: int) -> str:
 
 
 @click.command()
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option("--runs", default=4, show_default=True, type=click.IntRange(1, 20))
 @click.option("--groups", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--partitions", default=20, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--output", is_flag=True, help=f"Write {_RESULTS.name}, too.")
 def main(runs: int, groups: int, partitions: int, output: bool) -> None:
     """Measure failovers, one after the other, each on new clusters."""
     found = []
-    for _ in range(runs):
+    for number in range(runs):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(_once(Path(folder), groups, partitions))
-        click.echo(f"{found[-1]}", err=True)
+            run = _once(Path(folder), groups, partitions, behind=number % 2 == 1)
+        found.append(run)
+        click.echo(f"{run}", err=True)
     table = _table(found, groups, partitions)
     click.echo(table)
     if output:
