@@ -6,7 +6,7 @@ The same list as in docs/security.md, for the topics and groups that there are n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from heliograph.config import FlowConfig
@@ -150,15 +150,9 @@ def summary(config: FlowConfig, needs: Iterable[Need]) -> str:
     """Who needs what of how many topics and groups, in a line."""
     parts = []
     for grantee in _grantees(config, needs):
-        counts: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for need in grantee.needs:
-            counts[need.kind, need.operation].update(need.names)
-        operations: dict[tuple[str, int], list[str]] = defaultdict(list)
-        for (kind, operation), names in counts.items():
-            operations[kind, len(names)].append(operation)
         said = ", ".join(
-            f"{_listed(which)} of {counted(count, kind) if count else 'the cluster'}"
-            for (kind, count), which in operations.items()
+            f"{_listed(which)} of {counted(len(names), kind) if names[0] else 'the cluster'}"
+            for (kind, which), names in _alike(grantee).items()
         )
         parts.append(f"{grantee.who} on {grantee.settings.alias}: {said}")
     return "; ".join(parts)
@@ -173,15 +167,20 @@ def commands(config: FlowConfig, needs: Iterable[Need]) -> tuple[str, ...]:
     """Commands of kafka-acls.sh that grant it all: names that need the same are granted at once."""
     found = []
     for grantee in _grantees(config, needs):
-        operations: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for need in grantee.needs:
-            for name in need.names or ("",):
-                operations[need.kind, name].add(need.operation)
-        alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-        for (kind, name), wants in operations.items():
-            alike[kind, tuple(sorted(wants))].append(name)
-        for (kind, which), names in alike.items():
+        for (kind, which), names in _alike(grantee).items():
             for at in range(0, len(names), _NAMES):
                 few = names[at : at + _NAMES]
                 found.append(grant_command(grantee.settings, which, kind, few))
     return tuple(found)
+
+
+def _alike(grantee: _Grantee) -> Mapping[tuple[str, tuple[str, ...]], list[str]]:
+    """Names of one kind by the operations that are needed on them; that of a cluster is empty."""
+    operations: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for need in grantee.needs:
+        for name in need.names or ("",):
+            operations[need.kind, name].add(need.operation)
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (kind, name), wants in operations.items():
+        alike[kind, tuple(sorted(wants))].append(name)
+    return alike

@@ -412,9 +412,9 @@ def test_all_rights_that_are_needed_are_told_with_the_commands_that_grant_them()
     )  # fmt: skip
     [found] = [f.said for f in judged(Scope.FLOW, "x", facts) if f.check == "rights"]
     assert found.text == (
-        "User:ANONYMOUS on B: Create, Read and Write of 2 topics, DescribeConfigs and AlterConfigs"
-        " of 1 topic, Read of 2 groups, Describe of the cluster;"
-        " User:ANONYMOUS on A: Read and DescribeConfigs of 1 topic, Describe of 2 groups, Describe"
+        "User:ANONYMOUS on B: AlterConfigs, Create, DescribeConfigs, Read and Write of 1 topic,"
+        " Create, Read and Write of 1 topic, Read of 2 groups, Describe of the cluster;"
+        " User:ANONYMOUS on A: DescribeConfigs and Read of 1 topic, Describe of 2 groups, Describe"
         " of the cluster"
     )
     here, there = ACLS.format("a"), ACLS.format("b")
