@@ -191,7 +191,10 @@ def bring_tails(
     signature = side.store.signature
     if not wanted or signature is None:
         return 0
-    context = flow_context(config, str(config.flow), signature.producer_id)
+    # What retention has deleted meanwhile is told by the plan, and keeps nobody from the rest.
+    context = replace(
+        flow_context(config, str(config.flow), signature.producer_id), on_data_loss="continue"
+    )
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     left = dict(wanted)
     try:
