@@ -28,9 +28,9 @@ __all__ = ["Examination", "connections_of", "examine", "judged"]
 
 #: Questions that wait for others: a cluster is asked in three steps, a flow in two.
 _STEPS = 3.5
-#: A process has these open to each broker of a flow: the control's and the claim's client in the
-#: driver, with one more for calls that take long; two clients and a link for records in a worker.
-_PER_BROKER = 4
+#: Connections of a process to each broker of a flow. A driver was seen with 7, for the heartbeats
+#: of the way back, too: clients of jobs, of the claim, of the canary. A worker had 4.
+_PER_BROKER = 8
 
 
 @dataclass(frozen=True, slots=True)
