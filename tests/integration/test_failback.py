@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -178,10 +179,16 @@ def test_there_and_back_and_there_again_nothing_is_taken_for_what_it_is_not(both
     # B fails, with two records that A does not have; clients go on at A.
     both.fail_over(both.back)
     both.write(both.here, "ord", *numbered("a", 4))
+    # As if B had failed before the failback to A was through.
+    with both.side() as side:
+        last = side.handovers.last
+        side.handovers.note(replace(last, ended_ms=0))
     again = both.plan(flow=both.back, reverse=both.flow)
     [p] = again.parted
     assert (p.here.records, p.there.records) == (2, 4)
     both.fail_back({"*": KEEP}, flow=both.back, reverse=both.flow)
+    with both.side() as side:
+        assert side.handovers.last.aborted
     # And A once more, before anything was copied. Its log ends with what B has brought.
     assert both.rows(both.here, "ord")[-2:] == ["b3", "b4"]
     both.fail_over()

@@ -21,6 +21,7 @@ from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.steps import Phase
 from heliograph.failover.unmirrored import Choice
 from heliograph.ledger.handovers import Handover, Kind
+from heliograph.ledger.holds import Subject
 
 KEEP, EXPORT, REBUILD = Choice.KEEP, Choice.EXPORT, Choice.REBUILD
 
@@ -80,6 +81,18 @@ def test_an_open_failover_comes_first(made):
         refusal = refused(made, {"*": KEEP})
     assert refusal.code == "failback.open-failover"
     assert "that bob@ops began" in str(refusal) and "goes on with it" in refusal.hint
+
+
+def test_a_flow_that_was_resumed_since_is_failed_over_again_first(made):
+    copying = Subject.part("copying")
+    with made.side() as side:
+        side.holds.lift([copying])
+        refusal = refused(made, {"*": KEEP})
+        side.refresh()
+        side.holds.hold([copying], "me", "as before")
+    assert refusal.code == "failback.resumed"
+    assert f"{made.flow.flow} was resumed since it was failed over" in str(refusal)
+    assert f"failover FILE --to {made.b} --force' stops it" in refusal.hint
 
 
 def test_topics_of_the_target_that_are_others_now(made):

@@ -313,6 +313,10 @@ class Failback:
         with steps.step("start", f"starting {back.flow}") as done:
             back.open()
             steps.require_lock()
+            overtaken = back.handovers.last
+            if overtaken is not None and overtaken.open:
+                # Of the time before the failover: nobody is going to end it.
+                back.handovers.end(overtaken, aborted=True)
             topics = steps.handover.topics
             if topics is None:
                 standing = [s for s, hold in back.holds.held.items() if hold.standby]

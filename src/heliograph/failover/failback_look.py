@@ -123,7 +123,25 @@ class FailbackLook:
                 " is not through",
                 f"'heliograph failover FILE --to {flow.target}' goes on with it",
             )
+        self._require_rest(last)
         return last, None
+
+    def _require_rest(self, failover: Handover) -> None:
+        """What was copied since it was resumed has moved the place where logs part."""
+        flow, topics, held = self._config.flow, failover.topics, self.side.holds.held
+        subjects = failback_parts()[:1] if topics is None else map(Subject.topic, topics)
+        resumed = [subject.name for subject in subjects if subject not in held]
+        if resumed:
+            what = f"{flow}" if topics is None else f"{resumed[0]} of {flow}"
+            again = f"heliograph failover FILE --to {flow.target} --force"
+            if topics is not None:
+                again += " --topics"
+            raise HandoverRefused(
+                "failback.resumed",
+                f"{what} was resumed since it was failed over, and is copied",
+                f"if clients are still at {flow.target}, '{again}' stops it, and notes anew where"
+                " the logs part; then repeat this command",
+            )
 
     def _stands(self, failback: Handover) -> bool:
         """Whether a failback that is through is as it was left: the flow stands by."""
