@@ -111,11 +111,11 @@ def test_what_each_side_has_is_told_exactly_even_what_retention_took(both):
         f"only on {b} 7 records, to be mirrored back",
         f"5 records that only {a} had: its retention has deleted them",
         f"2 records that only {b} had: its retention has deleted them",
-        f"ord-0 6 records; the logs part at offset 5 on {a}, 5 on {b}; 2 records before 7 are"
-        " deleted: to be decided",
-        f"pay-0 4 records; the logs part at offset 5 on {a}, 5 on {b}; 3 records before 8 are"
-        " deleted: to be decided",
-        f"new-0 4 records; {b} has nothing of it: to be decided",
+        f"ord-0 6 records only on {a}; 1 record only on {b}; the logs part at offset 5 on {a},"
+        f" 5 on {b}; 2 records before 7 are deleted: to be decided",
+        f"pay-0 4 records only on {a}; 3 records only on {b}; the logs part at offset 5 on {a},"
+        f" 5 on {b}; 3 records before 8 are deleted: to be decided",
+        f"new-0 4 records only on {a}; {b} has nothing of it: to be decided",
         f"What {b} has deleted before it was mirrored back: ord-0 2 records from offset 5 on",
     ):
         assert line in text, text

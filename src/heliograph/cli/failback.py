@@ -153,9 +153,11 @@ def _show_plan(config: FlowConfig, plan: FailbackPlan) -> None:
     echo_fact(f"only on {source}", counted(totals.only_source, "record"))
     echo_fact(f"only on {target}", f"{counted(totals.only_target, 'record')}, to be mirrored back")
     _show_deleted(source, target, totals)
-    echo_list(f"What only {source} has", [
-        (str(p.source), _difference(plan, p, source, target)) for p in plan.parted
-        if p.here.records or p.here.deleted or p.must_rebuild
+    own = [p for p in plan.parted if p.here.records or p.here.deleted or p.must_rebuild]
+    others = [p for p in plan.parted if p.there.records and p not in own]
+    echo_list("What only one side has", [
+        *((str(p.source), _difference(plan, p, source, target)) for p in own),
+        *((str(p.source), _parting(p, source, target)) for p in others),
     ])  # fmt: skip
     echo_list(f"What {target} has deleted before it was mirrored back", [
         (str(p.target), f"{counted(p.there.deleted, 'record')} from offset {p.there.begin} on")
@@ -175,13 +177,7 @@ def _show_deleted(source: str, target: str, totals: Totals) -> None:
 
 def _difference(plan: FailbackPlan, p: Parted, source: str, target: str) -> str:
     own = p.here
-    if not p.begun:
-        text = f"{counted(own.records, 'record')}; {target} has nothing of it"
-    else:
-        text = (
-            f"{counted(own.records, 'record')}; the logs part at offset {own.begin} on {source},"
-            f" {p.there.begin} on {target}"
-        )
+    text = f"{counted(own.records, 'record')} only on {source}; {_parting(p, source, target)}"
     if own.deleted:
         text += f"; {counted(own.deleted, 'record')} before {own.start} are deleted"
     if p.must_rebuild:
@@ -189,6 +185,15 @@ def _difference(plan: FailbackPlan, p: Parted, source: str, target: str) -> str:
     if own.records or p.must_rebuild:
         text += f": {plan.choices.get(p.source.topic) or 'to be decided'}"
     return text
+
+
+def _parting(p: Parted, source: str, target: str) -> str:
+    only = f"{counted(p.there.records, 'record')} only on {target}"
+    if not p.begun:
+        return only if p.there.records else f"{target} has nothing of it"
+    return (
+        f"{only}; the logs part at offset {p.here.begin} on {source}, {p.there.begin} on {target}"
+    )
 
 
 def _show_report(config: FlowConfig, report: FailbackReport) -> None:
