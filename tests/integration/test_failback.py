@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
+from damage import cut
 from failing_back import Standby
 from mirroring import wait_for
 
@@ -243,6 +244,45 @@ def test_topics_that_the_old_source_has_lost_are_made_anew(both, lab):
     for topic in ("ord", "pay"):
         assert both.rows(both.here, topic) == [*numbered("old", 3), "own"]
     assert both.exported() == [("ord", 0, "another")]
+
+
+@pytest.mark.full
+def test_an_old_source_that_has_lost_what_was_mirrored_is_made_anew(module_lab_factory, tmp_path):
+    """A's disk has lost the end of its logs; to one of them somebody has written since."""
+    lab = module_lab_factory()
+    both = Standby(lab, tmp_path, ["ord", "pay", "click"])
+    try:
+        for topic in ("ord", "pay", "click"):
+            both.write(both.here, topic, *numbered("old", 10))
+        both.copy(both.flow, "ord", "pay", "click")
+        both.fail_over()
+        for topic in ("ord", "pay", "click"):
+            both.write(both.there, topic, "own")
+        broker = lab["A"].broker(1)
+        broker.kill()
+        for topic in ("ord", "pay"):
+            cut(lab["A"].folder / f"data-1/{both.name(topic)}-0", 6)
+        broker.start()
+        lab["A"].wait_ready()
+        both.write(both.here, "pay", *numbered("stray", 9))
+        plan = wait_for(lambda: settled(both))
+        assert {p.source: (p.here, p.there, p.lost) for p in plan.parted} == {
+            both.p("click"): (Tail(10, 0, 10, 0), Tail(10, 0, 11, 1), 0),
+            both.p("ord"): (Tail(6, 0, 6, 0), Tail(6, 0, 11, 1), 4),
+            both.p("pay"): (Tail(6, 0, 15, 9), Tail(6, 0, 11, 1), 4),
+        }
+        assert [r.code for r in plan.refusals] == ["failback.must-rebuild"] * 2
+        assert "it has lost 4 records that were mirrored" in str(plan.refusals[0])
+        report = both.fail_back({both.name("pay"): EXPORT, "*": REBUILD})
+        assert report.rebuilt == tuple(sorted(map(both.name, ("ord", "pay"))))
+        both.copy(both.back, "ord", "pay", "click")
+        both.assert_same_on_both_sides("ord", "pay", "click")
+        assert len(both.rows(both.here, "pay")) == 11
+        assert [(at, value) for _, at, value in both.exported()] == [
+            (6 + n, f"stray{n}") for n in range(9)
+        ]
+    finally:
+        both.close()
 
 
 def settled(both):

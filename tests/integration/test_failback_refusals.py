@@ -16,7 +16,7 @@ from heliograph.failover.exporting import export_tails
 from heliograph.failover.failback import Failback
 from heliograph.failover.failback_plan import FailbackWish, SavedPlan
 from heliograph.failover.lock import one_at_a_time
-from heliograph.failover.pair import both_at_a_time
+from heliograph.failover.pair import both_at_a_time, nobody_the_other_way
 from heliograph.failover.refusals import HandoverRefused
 from heliograph.failover.steps import Phase
 from heliograph.failover.unmirrored import Choice
@@ -142,6 +142,12 @@ def test_the_other_direction_is_handed_over_meanwhile(made):
         for refusal in (refused(made, {"*": KEEP}), failover_refused(made)):
             assert refusal.code == "handover.open"
             assert f"a failover of flow {made.back.flow}, begun by bob@ops" in str(refusal)
+
+    # Whoever cannot look there goes on without it.
+    gone = made.but(made.back, f"{made.a}.bootstrap.servers = localhost:1")
+    for reverse in (None, gone):
+        with nobody_the_other_way(reverse, 0):
+            pass
 
 
 def failover_refused(made):

@@ -8,9 +8,10 @@ can hand the other direction over either.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from heliograph.config import FlowConfig
+from heliograph.errors import StartError
 from heliograph.failover.lock import Lock, one_at_a_time
 from heliograph.failover.open_handovers import goes_on, unfinished
 from heliograph.failover.refusals import HandoverRefused
@@ -75,14 +76,15 @@ def nobody_the_other_way(
 ) -> Iterator[None]:
     """Keeps others from handing the other direction over, as long as the source is there.
 
-    It may go away meanwhile, and that must not stop what goes on without it. Raises
-    HandoverRefused if the other direction is being handed over, or that was not ended.
+    It may go away meanwhile, or answer by halves: that must not stop what goes on without it.
+    Raises HandoverRefused if the other direction is being handed over, or that was not ended.
     """
     with ExitStack() as held:
-        with other_direction(reverse, scope) as other:
-            if (refusal := refusal_of_open(other, since_ms)) is not None:
+        with suppress(StartError, WireError):
+            with other_direction(reverse, scope) as other:
+                refusal, there = refusal_of_open(other, since_ms), other is not None
+            if refusal is not None:
                 raise refusal
-            there = other is not None
-        if there and reverse is not None:
-            held.enter_context(one_at_a_time(reverse, scope))
+            if there and reverse is not None:
+                held.enter_context(one_at_a_time(reverse, scope))
         yield
