@@ -428,9 +428,12 @@ class FlowMonitor:
             self._news.add(stand.partition)
 
     def take_canary(self, reading: CanaryReading) -> None:
-        """What the probes have shown; one that is lost is told of, and that they come again."""
+        """What the probes have shown."""
         self._canary = reading
-        seen = self._canary_snapshot(time.time())
+
+    def _tell_canary(self, now: float) -> None:
+        """Say once that a probe is lost, and that none is any more."""
+        seen = self._canary_snapshot(now)
         lost = seen is not None and seen.overdue
         if lost is self._canary_lost:
             return
@@ -462,6 +465,7 @@ class FlowMonitor:
         self._states.not_begun(self._runtime.waiting, self._runtime.held)
         self.events.add(self._states.look(now))
         self._tell_waiting(now, suspended)
+        self._tell_canary(now)
 
     @property
     def _rests(self) -> bool:
