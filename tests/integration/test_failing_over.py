@@ -42,6 +42,7 @@ from heliograph.failover.steps import Told
 from heliograph.failover.target_side import TargetSide
 from heliograph.ledger.handovers import Handover, Kind
 from heliograph.ledger.holds import Subject
+from heliograph.ledger.moves import decide_moves, forget_moves
 from heliograph.ledger.source_ends import LastSeen
 from heliograph.model import TopicPartition
 from heliograph.wire import admin, configs, log
@@ -264,6 +265,21 @@ def test_what_was_never_begun_is_at_risk_and_topics_that_stay_are_not(day):
         made = source.metadata([fresh.topic]).topics[fresh.topic].topic_id
         assert not admin.delete_topics(source, {made: fresh.topic}, 30_000)
         wait_for(lambda: fresh.topic not in source.metadata().topics)
+
+
+def test_what_comes_from_the_target_itself_is_not_at_risk(day):
+    """As after a switchover: the flow goes on behind what the other direction has brought."""
+    p = TopicPartition(ORDERS, 0)
+    with day.side() as side:
+        decide_moves(side.memory, {p: 24})
+    try:
+        with day.failing_over() as failover:
+            risk = failover.plan().risk
+        assert risk.exact
+        assert {r.partition: r.records for r in risk.behind} == {p: 1}
+    finally:
+        with day.side() as side:
+            forget_moves(side.memory, [p])
 
 
 def test_topics_that_are_not_mirrored_are_refused(day):

@@ -177,7 +177,8 @@ class Failover:
     def _risk(
         self, positions: Mapping[TopicPartition, CutAt], source: SourceSeen, mirrored: Mirrored
     ) -> Risk:
-        return risk_of(positions, source, self._last_seen(), time.time(), mirrored.places.keys())
+        going_on = self._side.going_on(positions, mirrored)
+        return risk_of(going_on, source, self._last_seen(), time.time(), mirrored.places.keys())
 
     def _last_seen(self) -> LastSeen | None:
         """What was last known of the source, of the topics that are promoted."""

@@ -16,6 +16,7 @@ from heliograph.ledger.fences import Fences
 from heliograph.ledger.handovers import Cut, CutAt, Handovers
 from heliograph.ledger.holds import Holds
 from heliograph.ledger.memory import SyncedMemory
+from heliograph.ledger.moves import moves_in
 from heliograph.ledger.order import logs_before_ledger
 from heliograph.ledger.rehearsals import Rehearsals
 from heliograph.ledger.source_ends import SourceEnds
@@ -171,6 +172,21 @@ class TargetSide:
                 # Markers behind the last record were read, too.
                 source = max(source, known.source)
             found[p] = CutAt(source, end, exact)
+        return found
+
+    def going_on(
+        self, positions: Mapping[TopicPartition, CutAt], mirrored: Mirrored
+    ) -> dict[TopicPartition, CutAt]:
+        """The positions as they are when it is carried out where copying was decided to go on.
+
+        What the source has before that came from the target, or was given up: it is not at risk.
+        """
+        decided = moves_in(self.memory)
+        found = dict(positions)
+        for p, at in positions.items():
+            move = decided.get(p)
+            if move is not None and move.id not in self.store.at(mirrored.places[p]).moves:
+                found[p] = at._replace(source=max(at.source, move.source))
         return found
 
     def counts(self, mirrored: Mirrored) -> dict[TopicPartition, tuple[int, int, bool]]:
