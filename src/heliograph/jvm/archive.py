@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heliograph.jvm.artifacts import cache_folder
 from heliograph.jvm.java import find_java
 
-__all__ = ["archive_path", "load_flags", "write_flag"]
+__all__ = ["archive_path", "load_flags", "writing"]
 
 
 def archive_path(program: str, known_by: str) -> Path:
@@ -45,6 +47,19 @@ def _is_ours(path: Path) -> bool:
     )
 
 
-def write_flag(path: Path) -> str:
-    """The JVM flag that writes an archive to ``path`` when the JVM ends in order."""
-    return f"-XX:ArchiveClassesAtExit={path}"
+@contextmanager
+def writing(path: Path) -> Iterator[str]:
+    """The JVM flag that writes an archive when the JVM ends in order; inside, run that JVM.
+
+    The archive is put in its place as a whole: a JVM that starts meanwhile sees none of it.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The JVM that writes one must not use another.
+    path.unlink(missing_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        yield f"-XX:ArchiveClassesAtExit={part}"
+        with suppress(FileNotFoundError):
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heliograph.errors import LabError
-from heliograph.jvm.archive import archive_path, load_flags, write_flag
+from heliograph.jvm.archive import archive_path, load_flags, writing
 from heliograph.jvm.artifacts import Artifact, classpath
 from heliograph.lab.broker import HOST, Broker, free_ports
 from heliograph.lab.process import abandon, java_command, run_java, stop_all
@@ -49,9 +49,8 @@ def build_kafka_archive() -> Path:
         LabError: ``jvm.archive`` if Java wrote none, and whatever ``Cluster`` raises.
     """
     path = kafka_archive(DEFAULT_KAFKA_VERSION)
-    path.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster("archive", Path(folder), jvm_flags=[write_flag(path)])
+    with writing(path) as flag, tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster("archive", Path(folder), jvm_flags=[flag])
         try:
             cluster.start()
             cluster.wait_ready()

@@ -25,7 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from heliograph.errors import StartError
-from heliograph.jvm.archive import load_flags, write_flag
+from heliograph.jvm.archive import load_flags, writing
 from heliograph.jvm.java import find_java
 from heliograph.spark.archive import archive_path
 from heliograph.spark.rounds import warm_up
@@ -158,12 +158,11 @@ class SparkEngine:
 def build_archive() -> Path:
     """Start Spark once, with its first empty tasks, and keep its classes for later starts."""
     path = archive_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    folder = Scratch()
-    engine = start(None, folder.path, jvm_flags=write_flag(path))
-    engine.stop(_ARCHIVE_SECONDS)
-    folder.remove()
+    with writing(path) as flag:
+        folder = Scratch()
+        engine = start(None, folder.path, jvm_flags=flag)
+        engine.stop(_ARCHIVE_SECONDS)
+        folder.remove()
     if not path.is_file():
         raise StartError(
             "spark.archive",
