@@ -198,6 +198,12 @@ class _Day:
                 raise MeasureError(f"{what}: not within {_PATIENCE_SECONDS:.0f} s")
             time.sleep(0.05)
 
+    def in_step(self, copy: str) -> bool:
+        """Whether the target has all but the records of the last second, which is not all."""
+        there = self.ends(TARGET, copy)
+        lag = sum(self.ends(SOURCE, TOPIC).values()) - sum(there.values())
+        return min(there.values(), default=0) > 0 and lag < _RECORDS_PER_SECOND
+
     def copied(self, here: str, there: str) -> bool:
         """Whether the prefixed copy ends where the topic itself ends."""
         return len(ends := self.ends(here, TOPIC)) == PARTITIONS and ends == self.ends(
@@ -214,17 +220,24 @@ _Switch = Callable[[_Day, str, str], None]
 
 
 def _by_command(day: _Day, here: str, there: str) -> None:
-    """Producers are held; one command; clients follow."""
-    day.writer.hold()
-    done = subprocess.run(
+    """One command; producers and clients do what its lines ask for."""
+    moved, said = False, []
+    with subprocess.Popen(
         [sys.executable, "-m", "heliograph", "switchover", str(day.path), "--to", there, "--yes"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    if done.returncode:
-        raise MeasureError(done.stdout + done.stderr)
-    day.reader.leave()
-    day.reader.go(day.servers(there), [TOPIC])
-    day.writer.go(day.servers(there))
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as command:  # fmt: skip
+        assert command.stderr is not None
+        for line in command.stderr:
+            said.append(line)
+            if f"waiting until nothing is written to {here}" in line:
+                day.writer.hold()
+            elif f"clients can go on at {there}" in line:
+                day.reader.leave()
+                day.reader.go(day.servers(there), [TOPIC])
+                day.writer.go(day.servers(there))
+                moved = True
+    if command.returncode or not moved:
+        raise MeasureError("".join(said))
 
 
 def _with_cutoff(day: _Day, here: str, there: str) -> None:
@@ -270,7 +283,8 @@ def _mm2(label: str, by_hand: tuple[str, ...], interval: int, switch: _Switch) -
 
 
 #: What the operator does. What a way does by itself is no step by hand.
-_STEPS = ("hold the producers", "run the command", "restart the consumers at the other cluster",
+_STEPS = ("run the command", "hold the producers when it waits for that",
+          "restart the consumers at the other cluster when it says so",
           "let the producers go on there")  # fmt: skip
 _CUTOFF = ("hold the producers", "watch until the copy ends where the topic ends",
            "watch until the group has read the source to its end", "stop the consumers",
@@ -349,7 +363,7 @@ def _on_lab(way: _Way, lab: Lab, bench: Bench) -> _Outcome:
         day.writer.start()
         day.reader.start()
         copy = TOPIC if way.contender == "heliograph" else f"{SOURCE}.{TOPIC}"
-        day.wait(lambda: len(day.ends(TARGET, copy)) == PARTITIONS, "the topic is on the target")
+        day.wait(lambda: day.in_step(copy), "the mirror is in step")
         time.sleep(_BETWEEN_SECONDS)
         for here, there in ((SOURCE, TARGET), (TARGET, SOURCE)):
             day.writer.pause = day.reader.pause = 0.0
