@@ -159,14 +159,14 @@ class FlowPaused(Fault):
 
 
 class TopicPaused(Fault):
-    name = "topic paused"
+    name, topic, how_long = "topic paused", SINGLE, ""
 
     def inject(self):
-        post(flow_url(self.world.mirrors[0].url, FLOW, f"/pause?topic={SINGLE}"))
-        return f"POST .../flows/{FLOW}/pause?topic={SINGLE}"
+        post(flow_url(self.world.mirrors[0].url, FLOW, f"/pause?topic={self.topic}"))
+        return f"POST .../flows/{FLOW}/pause?topic={self.topic}{self.how_long}"
 
     def heal(self):
-        post(flow_url(self.world.mirrors[0].url, FLOW, f"/resume?topic={SINGLE}"))
+        post(flow_url(self.world.mirrors[0].url, FLOW, f"/resume?topic={self.topic}"))
 
 
 class RecordsDeleted(Fault):
@@ -206,17 +206,10 @@ class RecordsDeleted(Fault):
             time.sleep(0.2)
 
 
-class CanaryLost(Fault):
+class CanaryLost(TopicPaused):
     """Heartbeats do not arrive, and everything else does."""
 
-    name = "heartbeats held up"
-
-    def inject(self):
-        post(flow_url(self.world.mirrors[0].url, FLOW, f"/pause?topic={HEARTBEATS}"))
-        return f"POST .../flows/{FLOW}/pause?topic={HEARTBEATS}, for longer than 30 s"
-
-    def heal(self):
-        post(flow_url(self.world.mirrors[0].url, FLOW, f"/resume?topic={HEARTBEATS}"))
+    name, topic, how_long = "heartbeats held up", HEARTBEATS, ", for longer than 30 s"
 
 
 class RecordRefused(Fault):
